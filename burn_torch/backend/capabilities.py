@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from burn_torch.core.data import TensorData
 from burn_torch.core.dtype import DType
 from burn_torch.core.errors import DeviceError
 from burn_torch.graph.ir import Graph
@@ -154,6 +155,18 @@ class Capabilities:
         where there is nothing to choose.
         """
         return nullcontext(lambda: None)
+
+    # -- memory of the machine ----------------------------------------------------------------------
+    def give_back(self, place: str) -> None:
+        """Gives memory at `place` that is cached, and holds no value, back to the system; nothing is cached here."""
+
+    def set_apart(self, place: str) -> AbstractContextManager[object]:
+        """A block whose values lie apart from those that come and go; a leaf without an allocator has no such place."""
+        return nullcontext()
+
+    def lock_pages(self, data: TensorData, place: str) -> TensorData:
+        """The data in host memory from which transfers to `place` are fastest."""
+        return data
 
     # -- memory that is shared ----------------------------------------------------------------------
     def as_array(self, primitive: Primitive) -> NDArray[Any] | None:

@@ -6,6 +6,7 @@ Shapes and devices know nothing of them; a leaf maps them to its own (`torch.flo
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Final, final
 
 import numpy as np
@@ -18,7 +19,7 @@ from burn_torch.core.wording import described
 if TYPE_CHECKING:
     from burn_torch.core.quantization import QFloat, QuantScheme
 
-__all__ = ["ALL", "BOOL", "FLOAT", "INT", "NUMERIC", "DType", "DTypeClass", "rounded_to"]
+__all__ = ["ALL", "BOOL", "FLOAT", "INT", "NUMERIC", "DType", "DTypeClass", "FloatInfo", "IntInfo", "rounded_to"]
 
 
 class _UnknownType(DTypeError, KeyError):
@@ -33,6 +34,37 @@ def _unknown(value: object, expected: str) -> _UnknownType:
 
 
 @final
+@dataclass(frozen=True)
+class FloatInfo:
+    """The numbers that a float type holds.
+
+    epsilon             the step from 1.0 to the next number
+    min, max            the least and the largest finite number
+    min_positive        the smallest positive number of full precision
+    smallest_subnormal  the smallest positive number
+    """
+
+    dtype: DType
+    bits: int
+    epsilon: float
+    min: float
+    max: float
+    min_positive: float
+    smallest_subnormal: float
+
+
+@final
+@dataclass(frozen=True)
+class IntInfo:
+    """The numbers that an integer type holds: from `min` to `max`."""
+
+    dtype: DType
+    bits: int
+    min: int
+    max: int
+
+
+@final
 class DType:
     """An element type, named as Burn names it: `DType.F32`, `DType.I64`, `DType.BOOL`.
 
@@ -44,6 +76,8 @@ class DType:
 
     F64: ClassVar[DType]
     F32: ClassVar[DType]
+    FLEX32: ClassVar[DType]
+    """Burn's f32 that a device may compute in fewer digits: F32 itself, which no device here computes in fewer."""
     F16: ClassVar[DType]
     BF16: ClassVar[DType]
     I64: ClassVar[DType]
@@ -91,11 +125,26 @@ class DType:
         """The least and the largest value, of floats the finite ones; of bool 0 and 1."""
         if self.is_bool:
             return 0, 1
-        if self.is_int:
-            info = np.iinfo(self.numpy)
-            return int(info.min), int(info.max)
-        largest = (2.0 - 2.0**-7) * 2.0**127 if self is DType.BF16 else float(np.finfo(self.numpy).max)
-        return -largest, largest
+        info = self.iinfo() if self.is_int else self.finfo()
+        return info.min, info.max
+
+    def finfo(self) -> FloatInfo:
+        """Range and precision of a float type.  Raises: DTypeError for other types.  PyTorch: torch.finfo."""
+        digits = _FRACTION_BITS.get(self.name)
+        if digits is None:
+            raise _wrong_kind(self, "finfo", "float", "iinfo")
+        bits = 8 * self.itemsize
+        bias = (1 << (bits - 2 - digits)) - 1
+        largest = (2.0 - 2.0**-digits) * 2.0**bias
+        least = 2.0 ** (1 - bias)
+        return FloatInfo(self, bits, 2.0**-digits, -largest, largest, least, math.ldexp(least, -digits))
+
+    def iinfo(self) -> IntInfo:
+        """Range of an integer type.  Raises: DTypeError for other types.  PyTorch: torch.iinfo."""
+        if not self.is_int:
+            raise _wrong_kind(self, "iinfo", "integer", "finfo")
+        info = np.iinfo(self.numpy)
+        return IntInfo(self, info.bits, int(info.min), int(info.max))
 
     @staticmethod
     def of(name: str) -> DType:
@@ -132,6 +181,15 @@ class DType:
 
     def __reduce__(self) -> tuple[object, tuple[str]]:
         return (DType.of, (self.name,))
+
+
+def _wrong_kind(dtype: DType, method: str, kind: str, other: str) -> DTypeError:
+    return DTypeError(
+        f"{method}: {dtype} is no {kind} type",
+        given=repr(dtype),
+        expected=f"an element type of {kind} numbers",
+        mend="cast bool to a number first" if dtype.is_bool else f"write {other}()",
+    )
 
 
 def _twin(other: object) -> str | None:
@@ -171,10 +229,14 @@ _TABLE: Final = (
     ("u8", "uint", np.uint8),
     ("bool", "bool", np.bool_),
 )
+_FRACTION_BITS: Final = {"f64": 52, "f32": 23, "f16": 10, "bf16": 7}
+"""The bits of a float after its leading 1."""
 _BY_NAME: dict[str, DType] = {}
 for _name, _kind, _storage in _TABLE:
     _BY_NAME[_name] = DType(_name, _kind, _storage)
     setattr(DType, _name.upper(), _BY_NAME[_name])
+
+DType.FLEX32 = DType.F32
 
 for _name, _text in BURN_TORCH.items():  # of torch and numpy, and Burn's in small letters
     if _text.startswith("DType.") and "," not in _text:

@@ -20,6 +20,7 @@ from burn_torch.core.spec import Shape
 from burn_torch.module.budget import count_elements
 from burn_torch.module.param import Param, ParamId
 from burn_torch.tensor import Device, Tensor
+from burn_torch.tensor.device import no_device
 
 __all__ = ["Initializer"]
 
@@ -61,27 +62,30 @@ class Initializer(Config, enum=True):
 
     @checked(but=("device",))
     def init_with(self, shape: Sequence[int], fan_in: int | None, fan_out: int | None, device: Device) -> Param:
-        """A parameter of this shape, f32.
+        """A parameter of this shape, f32 or of the floats that the device is configured for.
 
         Raises: ConfigError where a fan is missing, or Orthogonal meets fewer than two axes.
         """
         sizes = tuple(shape)
         count_elements(sizes)
         row, numbers = self._row_and_numbers(sizes, fan_in, fan_out)
+        if not isinstance(device, Device):
+            raise no_device(device)
+        dtype = device.defaults.of(DType.F32)
         if row is not ops.full:
             numbers = (*numbers, *ambient.next_key())
 
         def make(device: Device, require_grad: bool) -> Tensor:
-            return self._make(row, numbers, sizes, device)
+            return self._make(row, numbers, sizes, (device, dtype))
 
-        return Param.uninitialized(ParamId.new(), make, device, True, sizes, DType.F32)
+        return Param.uninitialized(ParamId.new(), make, device, True, sizes, dtype)
 
     @abstractmethod
     def _row_and_numbers(self, shape: Shape, fan_in: Fan, fan_out: Fan) -> Draw:
         """The row that makes the elements, and its parameters."""
 
-    def _make(self, row: object, numbers: tuple[object, ...], shape: Shape, device: Device) -> Tensor:
-        return _run(row, numbers, shape, DType.F32, device)
+    def _make(self, row: object, numbers: tuple[object, ...], shape: Shape, options: tuple[Device, DType]) -> Tensor:
+        return _run(row, numbers, shape, options)
 
     def _fan(self, name: str, fan: int | None) -> int:
         if fan is None:
@@ -94,7 +98,8 @@ class Initializer(Config, enum=True):
         return max(fan, 1)  # a layer without inputs has no elements to draw
 
 
-def _run(row: Any, numbers: tuple[Any, ...], shape: Shape, dtype: DType, device: Device) -> Tensor:
+def _run(row: Any, numbers: tuple[Any, ...], shape: Shape, options: tuple[Device, DType]) -> Tensor:
+    device, dtype = options
     tensor: Tensor = row.run(device.backend, Tensor, numbers, {"shape": shape, "dtype": dtype, "place": device.place})
     return tensor
 
@@ -240,14 +245,14 @@ class Orthogonal(Initializer):
             )
         return ops.normal, (0.0, 1.0)
 
-    def _make(self, row: object, numbers: tuple[object, ...], shape: Shape, device: Device) -> Tensor:
+    def _make(self, row: object, numbers: tuple[object, ...], shape: Shape, options: tuple[Device, DType]) -> Tensor:
         rows, cols = shape[0], math.prod(shape[1:])
         tall = (max(rows, cols), min(rows, cols))
-        drawn = np.asarray(_run(row, numbers, tall, DType.F64, Device.ndarray()).into_data())
+        drawn = np.asarray(_run(row, numbers, tall, (Device.ndarray(), DType.F64)).into_data())
         q, r = np.linalg.qr(drawn)
         q = q * np.where(np.diagonal(r) < 0, -1.0, 1.0)
         matrix = (q if rows >= cols else q.T) * self.gain
-        return Tensor.from_data(np.ascontiguousarray(matrix.reshape(shape), dtype=np.float32), device)
+        return Tensor.from_data(np.ascontiguousarray(matrix.reshape(shape), dtype=np.float32), options)
 
 
 name_variants(Initializer)

@@ -23,7 +23,7 @@ from burn_torch.tensor._arguments import dtype_of, fitting, integer, sizes
 from burn_torch.tensor._data_methods import DataMethods
 from burn_torch.tensor.apply import NUMBERS, number, unary
 from burn_torch.tensor.device import Device, no_device
-from burn_torch.tensor.options import creation
+from burn_torch.tensor.options import chosen_type, creation
 
 __all__ = ["CreationMethods"]
 
@@ -38,15 +38,16 @@ class CreationMethods(DataMethods):
     def from_data(cls, data: object, options: object, dtype: DType | str | None = None) -> Self:
         """From nested sequences, numbers, numpy arrays or TensorData; copies.
 
-        Python floats become f32 and ints i64 unless `dtype` says otherwise; arrays keep their type.
+        Python floats become f32 and ints i64 unless `dtype` or the settings of the device say otherwise; arrays keep
+        their type.
         """
-        wanted = None if dtype is None else dtype_of(dtype)
-        if options.__class__ is not Device:
-            device, chosen = creation(options, TensorData.of(data).dtype)
-            wanted = wanted or chosen  # of the data as they came: floats that became f32 would be rounded twice
-        else:
-            device = options
+        device, chosen = chosen_type(options)
+        wanted = chosen if dtype is None else dtype_of(dtype)
         values = TensorData.of(data, wanted)
+        if wanted is None and not hasattr(data, "dtype"):
+            natural = device.defaults.of(values.dtype)
+            if natural is not values.dtype:
+                values = TensorData.of(data, natural)  # of the data as they came: f32 would round them twice
         spec = TensorSpec.of(values.shape, values.dtype, device.place)
         return cls(device.backend, device.backend.from_data(values, device.place), spec)
 

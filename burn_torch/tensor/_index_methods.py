@@ -15,7 +15,7 @@ from burn_torch.ops.indexing import selected_by_mask
 from burn_torch.tensor._arguments import axis, fitting, integer
 from burn_torch.tensor._indexing import Ranges, index, ranges_of, sliced
 from burn_torch.tensor._shape_methods import ShapeMethods
-from burn_torch.tensor.apply import apply_one, require_tensor, unary
+from burn_torch.tensor.apply import apply_one, indices, require_tensor, unary
 from burn_torch.tensor.options import IndexingUpdateOp
 
 __all__ = ["IndexMethods"]
@@ -188,7 +188,7 @@ class IndexMethods(ShapeMethods):
     def argwhere(self) -> Self:
         """The indices of the elements that are not zero, one row each.  Shapes: x (*s) -> (count, rank)."""
         mask = self if self.spec.dtype is DType.BOOL else unary(ops.cast, self, DType.BOOL)
-        return apply_one(ops.nonzero, (mask,))
+        return indices(apply_one(ops.nonzero, (mask,)))
 
     async def argwhere_async(self) -> Self:
         """`argwhere` on another thread, so that an event loop goes on."""

@@ -11,7 +11,7 @@ from burn_torch.core.errors import ArgumentError
 from burn_torch.core.frames import told
 from burn_torch.tensor._arguments import all_axes, axes, axis, axis_given, fitting, integer, new_axis
 from burn_torch.tensor._numeric_methods import NumericMethods
-from burn_torch.tensor.apply import apply, apply_one, binary, flat, unary
+from burn_torch.tensor.apply import apply, apply_one, beside_indices, binary, flat, indices, unary
 
 __all__ = ["OrderMethods"]
 
@@ -74,8 +74,7 @@ class OrderMethods(NumericMethods):
 
     def max_dim_with_indices(self, dim: int) -> tuple[Self, Self]:
         """The largest elements along an axis and where they are; the axis stays with size 1."""
-        values: tuple[Self, Self] = apply(ops.max_with_indices, (self,), axis(self, dim))
-        return values
+        return beside_indices(apply(ops.max_with_indices, (self,), axis(self, dim)))
 
     def max_pair(self, other: Self) -> Self:
         """The larger of x and other, element by element.  PyTorch: torch.maximum."""
@@ -97,7 +96,7 @@ class OrderMethods(NumericMethods):
         """Returns where the largest element along an axis is; the axis stays with size 1.  PyTorch:
         argmax(keepdim=True).
         """
-        return unary(ops.argmax, self, axis(self, dim))
+        return indices(unary(ops.argmax, self, axis(self, dim)))
 
     # -- smallest -------------------------------------------------------------------------------
     def min(self, dim: None = None, keepdim: None = None, *, axis: None = None, keepdims: None = None) -> Self:
@@ -116,8 +115,7 @@ class OrderMethods(NumericMethods):
 
     def min_dim_with_indices(self, dim: int) -> tuple[Self, Self]:
         """The smallest elements along an axis and where they are; the axis stays with size 1."""
-        values: tuple[Self, Self] = apply(ops.min_with_indices, (self,), axis(self, dim))
-        return values
+        return beside_indices(apply(ops.min_with_indices, (self,), axis(self, dim)))
 
     def min_pair(self, other: Self) -> Self:
         """The smaller of x and other, element by element.  PyTorch: torch.minimum."""
@@ -125,7 +123,7 @@ class OrderMethods(NumericMethods):
 
     def argmin(self, dim: int) -> Self:
         """Returns where the smallest element along an axis is; the axis stays with size 1."""
-        return unary(ops.argmin, self, axis(self, dim))
+        return indices(unary(ops.argmin, self, axis(self, dim)))
 
     # -- between bounds ---------------------------------------------------------------------------
     def clamp(self, min: float | None = None, max: float | None = None) -> Self:
@@ -172,13 +170,11 @@ class OrderMethods(NumericMethods):
 
     def sort_with_indices(self, dim: int) -> tuple[Self, Self]:
         """Ascending along an axis, and where each element was; equal ones keep their order."""
-        values: tuple[Self, Self] = apply(ops.sort_with_indices, (self,), axis(self, dim), False)
-        return values
+        return beside_indices(apply(ops.sort_with_indices, (self,), axis(self, dim), False))
 
     def sort_descending_with_indices(self, dim: int) -> tuple[Self, Self]:
         """Descending along an axis, and where each element was; equal ones keep their order."""
-        values: tuple[Self, Self] = apply(ops.sort_with_indices, (self,), axis(self, dim), True)
-        return values
+        return beside_indices(apply(ops.sort_with_indices, (self,), axis(self, dim), True))
 
     def argsort(self, dim: int) -> Self:
         """The indices that sort an axis ascending."""
@@ -194,8 +190,7 @@ class OrderMethods(NumericMethods):
 
     def topk_with_indices(self, k: int, dim: int) -> tuple[Self, Self]:
         """The k largest elements along an axis, the largest first, and where they are."""
-        values: tuple[Self, Self] = apply(ops.topk_with_indices, (self,), integer(k, "k"), axis(self, dim), True)
-        return values
+        return beside_indices(apply(ops.topk_with_indices, (self,), integer(k, "k"), axis(self, dim), True))
 
     def argtopk(self, k: int, dim: int) -> Self:
         """Returns where the k largest elements along an axis are, the largest first."""

@@ -19,15 +19,18 @@ from burn_torch.core.wording import described
 from burn_torch.ops.op import REGISTRY, Call, Op, pairing_of
 from burn_torch.ops.value import Value
 from burn_torch.tensor.broadcasting import warn_of_pairing
+from burn_torch.tensor.device_settings import defaults_at
 
 __all__ = [
     "HALVES",
     "NUMBERS",
     "apply",
     "apply_one",
+    "beside_indices",
     "binary",
     "flat",
     "foreign",
+    "indices",
     "no_tensor",
     "number",
     "operate",
@@ -115,6 +118,17 @@ def widen(x: T) -> T:
 def flat(x: T) -> T:
     """A reduction over all axes as one axis of size 1."""
     return x if x.spec.shape == (1,) else unary(REGISTRY["reshape"], x, (1,))
+
+
+def indices(x: T) -> T:
+    """Indices, which rows give as i64, as the integers that their device is configured for."""
+    dtype = defaults_at(x.backend, x.spec.place).of(DType.I64)
+    return x if dtype is DType.I64 else unary(REGISTRY["cast"], x, dtype)
+
+
+def beside_indices(results: tuple[T, T]) -> tuple[T, T]:
+    """Values, and their indices as `indices` gives them."""
+    return results[0], indices(results[1])
 
 
 def no_tensor(x: object, name: str = "x") -> BurnTorchError:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterable
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, ClassVar, Final, final
 
 import torch
@@ -12,15 +14,33 @@ from burn_torch.backend.base import capabilities
 from burn_torch.backend.lazy import fused_by_default, fusion_of, is_fused
 from burn_torch.backend.tracing import active
 from burn_torch.core.checking import checked
+from burn_torch.core.data import TensorData
 from burn_torch.core.dtype import DType
 from burn_torch.core.errors import DeviceError
 from burn_torch.core.spellings import Named, attach_spellings
 from burn_torch.core.spellings.packages import DEVICE
+from burn_torch.tensor.device_settings import (
+    Defaults,
+    DeviceConfig,
+    DeviceFilter,
+    DeviceSettings,
+    GradientCheckpointingStrategy,
+    defaults_at,
+)
+from burn_torch.tensor.throughput import ThroughputKey, measure_throughput
 
 if TYPE_CHECKING:
     from burn_torch.backend.lazy.explanation import StreamExplanation
 
-__all__ = ["Device"]
+__all__ = [
+    "Device",
+    "DeviceConfig",
+    "DeviceFilter",
+    "DeviceSettings",
+    "Devices",
+    "GradientCheckpointingStrategy",
+    "ThroughputKey",
+]
 
 _lock: Final = threading.Lock()
 
@@ -42,11 +62,13 @@ class Device(metaclass=Named):
     Equal places with equal stacks are one object.  Raises: DeviceError where this machine has no such place.
     """
 
-    __slots__ = ("_stack", "place")
+    __slots__ = ("_stack", "defaults", "place")
 
     _instances: ClassVar[dict[tuple[int, str], Device]] = {}
 
     _stack: Backend
+    defaults: Defaults
+    """The element types of what is made here without one: one object a place, whatever decorators lie above."""
     place: str
 
     def __new__(cls, backend: Backend, place: str = "cpu") -> Device:
@@ -66,6 +88,7 @@ class Device(metaclass=Named):
                     device = object.__new__(cls)
                     device._stack = backend
                     device.place = place
+                    device.defaults = defaults_at(backend, place)
                     cls._instances[key] = device
         return device
 
@@ -94,9 +117,31 @@ class Device(metaclass=Named):
         return _of_torch(f"cuda:{index}", fused)
 
     @staticmethod
+    def rocm(index: int = 0, *, fused: bool | None = None) -> Device:
+        """torch on an AMD GPU, which torch built for ROCm calls "cuda".  Raises: DeviceError under another torch."""
+        if torch.version.hip is None:
+            raise DeviceError(
+                "rocm: this torch is not built for AMD GPUs",
+                given=f"torch {torch.__version__}",
+                expected="torch built for ROCm",
+                mend="install torch from its index for ROCm; Device.cuda(0) is an NVIDIA GPU",
+            )
+        return Device.cuda(index, fused=fused)
+
+    @staticmethod
     def mps() -> Device:
         """torch on an Apple GPU."""
         return Device(LibTorch(), "mps")
+
+    @staticmethod
+    def metal() -> Device:
+        """Burn's name for `Device.mps()`."""
+        return Device.mps()
+
+    @staticmethod
+    def flex() -> Device:
+        """Burn's name for its backend of the host: `Device.cpu()`."""
+        return Device.cpu()
 
     @staticmethod
     def ndarray() -> Device:
@@ -127,14 +172,46 @@ class Device(metaclass=Named):
         return _of_torch("cuda:0" if word == "cuda" else word, fused)
 
     @staticmethod
-    def enumerate() -> list[Device]:
-        """All devices of this machine, torch's first."""
-        return [_of_torch(place, None) for place in LibTorch().capabilities.places()] + [Device.ndarray()]
+    def enumerate(filter: DeviceFilter | str = DeviceFilter.All) -> Devices:
+        """The devices of this machine that a filter lets through, torch's first."""
+        chosen = DeviceFilter.of(filter)
+        devices = [_of_torch(place, None) for place in LibTorch().capabilities.places()] + [Device.ndarray()]
+        return Devices(device for device in devices if chosen in (DeviceFilter.All, _filter_of(device)))
+
+    # -- default element types --------------------------------------------------------------
+    def settings(self) -> DeviceSettings:
+        """The element types of what is made here without one: f32, i64 and bool unless `configure` chose others."""
+        return self.defaults.settings
+
+    def configure(self, config: DeviceConfig) -> None:
+        """Chooses the element types of what is made at this place without one, gradients or not, fused or not.
+
+        Once, before the first such value is made.  Raises: DeviceError later, or for a type that the place lacks.
+        """
+        for dtype in (config.float, config.int, config.bool):
+            if dtype is not None and not self.supports_dtype(dtype):
+                raise DeviceError(
+                    f"configure: this device has no {dtype}",
+                    given=f"{config} for {self!r}",
+                    expected="element types for which supports_dtype is true",
+                    mend="choose another type, or another device",
+                )
+        self.defaults.configure(config, self)
 
     # -- stacks ---------------------------------------------------------------------------
-    def autodiff(self, checkpoint: str = "none") -> Device:
+    def autodiff(self, checkpoint: GradientCheckpointingStrategy | str = "none") -> Device:
         """The same place with gradients.  checkpoint: "none", or "balanced" to compute cheap values again."""
-        return Device(Autodiff(self._stack, checkpoint), self.place)
+        strategy = checkpoint.value if isinstance(checkpoint, GradientCheckpointingStrategy) else checkpoint
+        return Device(Autodiff(self._stack, strategy), self.place)
+
+    def gradient_checkpointing(self, strategy: GradientCheckpointingStrategy | str) -> Device:
+        """The same place with gradients, of whose tape a strategy says what it keeps."""
+        return self.no_grad().autodiff(strategy)
+
+    def gradient_checkpointing_strategy(self) -> GradientCheckpointingStrategy | None:
+        """Returns what the tape keeps; None on a device without gradients."""
+        stack: Any = self._stack
+        return GradientCheckpointingStrategy(stack.checkpoint) if stack.is_autodiff else None
 
     def inner(self) -> Device:
         """The same place without the outermost decorator.  Raises: DeviceError on a leaf."""
@@ -178,6 +255,40 @@ class Device(metaclass=Named):
         if fusion is not None and fusion.session is None:
             fusion.flush(self.place)
 
+    def memory_cleanup(self) -> None:
+        """Gives memory that holds no value, and is kept for later values, back to the device or to the system."""
+        self.sync()
+        capabilities(self._stack).give_back(self.place)
+
+    def memory_persistent_allocations(self) -> AbstractContextManager[object]:
+        """A block for values that stay, such as the parameters of a model: they lie apart from what comes and goes.
+
+        with device.memory_persistent_allocations():
+            model = config.init(device)
+
+        On a GPU they lie in a pool of their own, so that gaps between short-lived values can be joined; on a CPU, where
+        the system maps each large block for itself, nothing changes.
+        """
+        return capabilities(self._stack).set_apart(self.place)
+
+    def staging(self, data: Iterable[TensorData]) -> list[TensorData]:
+        """The data in host memory from which this device takes them fastest: page-locked for a GPU, else as they are.
+
+        Tensor.from_data(staged, device) then copies at the full rate of the bus.
+        """
+        offers = capabilities(self._stack)
+        return [offers.lock_pages(each, self.place) for each in data]
+
+    def performance_stats(self, keys: Iterable[ThroughputKey] | None = None) -> dict[ThroughputKey, float]:
+        """Measures what this device reaches: bytes a second of copies, operations a second of matrix products.
+
+        keys    what to measure, by default copies and products in f32
+        Takes about a second on a CPU.  Units: bytes/s for `ThroughputKey.Memory`, else operations/s.
+        """
+        wanted = (ThroughputKey.Memory, ThroughputKey(DType.F32)) if keys is None else keys
+        leaf = self._stack.leaf()
+        return {key: measure_throughput(leaf, self.place, key) for key in wanted}
+
     def explain(self) -> StreamExplanation:
         """Returns what this thread computed here last, and in which kernels: `print(device.explain())`.
 
@@ -204,6 +315,32 @@ class Device(metaclass=Named):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (Device, (self._stack, self.place))
+
+
+@final
+class Devices(list[Device]):
+    """Devices of this machine, in a list."""
+
+    def autodiff(self) -> Devices:
+        """The same places with gradients."""
+        return Devices(device.autodiff() for device in self)
+
+    def configure(self, config: DeviceConfig) -> None:
+        """Chooses the default element types of all of them.  Raises: as `Device.configure`."""
+        for device in self:
+            device.configure(config)
+
+    def into_vec(self) -> list[Device]:
+        """A plain list."""
+        return list(self)
+
+
+def _filter_of(device: Device) -> DeviceFilter:
+    if not capabilities(device._stack).holds_torch:
+        return DeviceFilter.NdArray
+    if device.place.startswith("cuda"):
+        return DeviceFilter.Cuda if torch.version.hip is None else DeviceFilter.Rocm
+    return DeviceFilter.Metal if device.place == "mps" else DeviceFilter.Cpu
 
 
 def _of_torch(place: str, fused: bool | None) -> Device:

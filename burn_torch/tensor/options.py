@@ -6,14 +6,14 @@ Every choice is accepted as its enum or as its name: `IndexingUpdateOp.Add` or "
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from enum import Enum
-from typing import ClassVar, Final, Self, final
+from typing import ClassVar, Final, final
 
 from burn_torch.core.checking import checked
 from burn_torch.core.dtype import DType
 from burn_torch.core.errors import ArgumentError, DTypeError
 from burn_torch.core.frames import told
 from burn_torch.tensor._arguments import dtype_of
+from burn_torch.tensor.choice import Choice
 from burn_torch.tensor.device import Device
 
 __all__ = [
@@ -36,27 +36,8 @@ __all__ = [
 ]
 
 
-class _Choice(Enum):
-    @classmethod
-    def of(cls, value: object) -> Self:
-        """The member itself, or the one of this name.  Raises: ArgumentError with the names there are."""
-        if isinstance(value, cls):
-            return value
-        for member in cls:
-            if isinstance(value, str) and value in (member.value, member.name):
-                return member
-        names = ", ".join(repr(member.value) for member in cls)
-        raise told(
-            ArgumentError,
-            f"there is no such {cls.__name__}",
-            given=repr(value),
-            expected=names,
-            mend=f"write {cls.__name__}.{next(iter(cls)).name}, or its name as a text",
-        )
-
-
 @final
-class IndexingUpdateOp(_Choice):
+class IndexingUpdateOp(Choice):
     """Holds what happens to an element that is named by an index: replaced, or combined with what was there."""
 
     Assign = "assign"
@@ -67,7 +48,7 @@ class IndexingUpdateOp(_Choice):
 
 
 @final
-class InterpolateMode(_Choice):
+class InterpolateMode(Choice):
     """How new pixels are worked out of old ones."""
 
     Nearest = "nearest"
@@ -78,7 +59,7 @@ class InterpolateMode(_Choice):
 
 
 @final
-class GridSamplePaddingMode(_Choice):
+class GridSamplePaddingMode(Choice):
     """Holds what lies outside the image: zeros, its border, or its mirror image."""
 
     Zeros = "zeros"
@@ -87,7 +68,7 @@ class GridSamplePaddingMode(_Choice):
 
 
 @final
-class GridIndexing(_Choice):
+class GridIndexing(Choice):
     """Says whether the first tensor of a grid runs along axis 0 (matrix, "ij") or axis 1 (cartesian, "xy")."""
 
     Matrix = "ij"
@@ -95,7 +76,7 @@ class GridIndexing(_Choice):
 
 
 @final
-class GridSparsity(_Choice):
+class GridSparsity(Choice):
     """Says whether a grid has every point, or axes of size 1 that broadcast to it."""
 
     Dense = "dense"
@@ -103,7 +84,7 @@ class GridSparsity(_Choice):
 
 
 @final
-class IndexPos(_Choice):
+class IndexPos(Choice):
     """Says where the axis of coordinates lies."""
 
     First = "first"
@@ -172,12 +153,21 @@ class TensorCreationOptions:
         return dtype if self.dtype is None else self.dtype
 
 
-def creation(options: object, dtype: DType) -> tuple[Device, DType]:
-    """Device and element type of what a constructor was given: a device, (device, dtype) or TensorCreationOptions."""
+def creation(options: object, natural: DType) -> tuple[Device, DType]:
+    """Device and element type of what a constructor was given: a device, (device, dtype) or TensorCreationOptions.
+
+    natural: the element type where neither the options nor the settings of the device say another.
+    """
+    device, dtype = chosen_type(options)
+    return device, device.defaults.of(natural) if dtype is None else dtype
+
+
+def chosen_type(options: object) -> tuple[Device, DType | None]:
+    """Device and element type of what a constructor was given; None where it names no type."""
     if options.__class__ is Device:
-        return options, dtype
+        return options, None
     if isinstance(options, TensorCreationOptions):
-        return options.device, options.dtype_or(dtype)
+        return options.device, options.dtype
     if isinstance(options, tuple) and len(options) == 2 and isinstance(options[0], Device):
         return options[0], dtype_of(options[1])
     raise told(

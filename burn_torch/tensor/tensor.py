@@ -24,6 +24,7 @@ from burn_torch.ops.op import Op
 from burn_torch.ops.value import Attrs, Executor, Value
 from burn_torch.tensor._operators import Operators
 from burn_torch.tensor.apply import require_tensor
+from burn_torch.tensor.device_settings import GradientCheckpointingStrategy, defaults_at
 from burn_torch.tensor.gradients import (
     Gradients,
     is_computed,
@@ -155,6 +156,10 @@ class Tensor(Operators, metaclass=Named):
             raise no_tape("inner", self)
         return Tensor(backend.inner, backend.unwrapped(self.primitive), self.spec)
 
+    def with_gradient_checkpointing_strategy(self, strategy: GradientCheckpointingStrategy | str) -> Tensor:
+        """The same value on a tape that keeps what a strategy says; gradients flow back to x."""
+        return self.to_device(self.device.gradient_checkpointing(strategy))
+
     @staticmethod
     def from_inner(inner: Tensor) -> Tensor:
         """The value on a device with gradients, as a constant."""
@@ -189,12 +194,12 @@ class Tensor(Operators, metaclass=Named):
 
     # -- element types, last: inside a class these names would hide Python's own in annotations --------------
     def float(self) -> Tensor:
-        """As f32."""
-        return self.cast(DType.F32)
+        """As f32, or as the floats that the device is configured for."""
+        return self.cast(defaults_at(self.backend, self.spec.place).of(DType.F32))
 
     def int(self) -> Tensor:
-        """As i64; floats are cut toward zero."""
-        return self.cast(DType.I64)
+        """As i64, or as the integers that the device is configured for; floats are cut toward zero."""
+        return self.cast(defaults_at(self.backend, self.spec.place).of(DType.I64))
 
     def bool(self) -> Tensor:
         """Returns whether each element is not zero."""

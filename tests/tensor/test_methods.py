@@ -439,6 +439,7 @@ ELSEWHERE = {
     "test_creation.py": "from_data from_floats from_ints from_bool full zeros ones empty arange arange_step eye "
     "cartesian_grid triu_mask tril_mask diag_mask random random_like categorical",
     "test_exchange.py": "from_torch from_dlpack into_torch to_device device into_data_async",
+    "test_device.py": "with_gradient_checkpointing_strategy",
     "this file": "shape dtype ndim place is_number backend primitive spec new_full",
 }
 

@@ -13,7 +13,9 @@ import torch
 from numpy.typing import NDArray
 
 from burn_torch.backend.capabilities import Capabilities, Overwriting, Program, Recorded
+from burn_torch.backend.libtorch.tensors import host
 from burn_torch.backend.libtorch.tensors.modes import unreadable
+from burn_torch.core.data import TensorData
 from burn_torch.core.dtype import DType
 from burn_torch.core.errors import DeviceError
 from burn_torch.core.spec import TensorSpec
@@ -136,6 +138,19 @@ class TorchCapabilities(Capabilities):
         from burn_torch.backend.libtorch.tuning import pinned
 
         return pinned(path, text)
+
+    # -- memory of the machine ----------------------------------------------------------------------
+    def give_back(self, place: str) -> None:
+        """Memory that torch caches, or that the C library does."""
+        host.give_back(place)
+
+    def set_apart(self, place: str) -> AbstractContextManager[object]:
+        """On a GPU a pool of torch's."""
+        return host.set_apart(place)
+
+    def lock_pages(self, data: TensorData, place: str) -> TensorData:
+        """For a GPU page-locked memory."""
+        return host.lock_pages(data, place)
 
     # -- memory that is shared ----------------------------------------------------------------------
     def as_array(self, primitive: torch.Tensor) -> NDArray[Any]:
