@@ -146,6 +146,7 @@ _FOLDED: Final[dict[str, tuple[int, ...]]] = {
     "grid_sample_2d_backward": (0, 1, 2),
     "grid_sample_2d_derivative": (0, 1),
     "grid_sample_2d_scatter": (0, 1),
+    "ctc_loss": (0, 1, 2, 3),
     "band_scan": (0, 1),
     "log_band_scan": (0, 1),
     "group_norm": (0,),
