@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -31,18 +32,22 @@ from burn_torch.ops.slicing import cat, narrow, pad
 from burn_torch.ops.torch_types import TO_TORCH
 from burn_torch.ops.value import Value
 
+V = TypeVar("V", bound=Value)
+
 
 # -- what can be aligned -------------------------------------------------------------------------------------------
 def require_alignable(
-    name: str, targets: Array, lengths: Array, target_lengths: Array, *, steps: int, classes: int, blank: int
-) -> None:
+    name: str, targets: Array, lengths: Array, target_lengths: Array, *, steps: int, classes: int, blank: int,
+    least: int = 0,
+) -> None:  # fmt: skip
     """Raises: BoundsError for a length beyond its axis, for a target that is no class, or the blank."""
-    for what, given, most in (("an input", lengths, steps), ("a target", target_lengths, targets.shape[1])):
-        if given.size and not (given.min() >= 0 and given.max() <= most):
+    most_labels = targets.shape[1]
+    for what, given, low, high in (("an input", lengths, least, steps), ("a target", target_lengths, 0, most_labels)):
+        if given.size and not (given.min() >= low and given.max() <= high):
             raise _unaligned(
                 f"{name}: {what} length lies outside of the padded size",
                 f"lengths {given.tolist()}"[:200],
-                f"0 to {most}, the size of the axis",
+                f"{low} to {high}, the size of the axis",
                 "count the steps of each sample before the padding",
             )
     inside = np.arange(targets.shape[1]) < target_lengths[:, None]
@@ -60,6 +65,27 @@ def require_alignable(
 
 def _unaligned(what: str, given: str, expected: str, mend: str) -> BoundsError:
     return at_user_line(BoundsError(what, given=given, expected=expected, mend=mend))
+
+
+def find_unalignable(
+    targets: V, times: V, ends: V, *, steps: int, classes: int, blank: int, least: int = 0
+) -> tuple[V, V]:
+    """Masks of targets that name a label (batch, labels), and of samples (batch, 1) that no alignment reads rightly.
+
+    Shapes: targets (batch, labels), times and ends, which are the lengths, (batch, 1), all int64.
+    """
+    fits = bool_and(bool_and(greater_equal(targets, 0), lower(targets, classes)), not_equal(targets, blank))
+    wrong: V = any_over(bool_and(bool_not(fits), lower(count_up(targets, targets.shape[1]), ends)), dims=(1,))
+    for length, low, high in ((ends, 0, targets.shape[1]), (times, least, steps)):
+        wrong = bool_or(wrong, bool_or(lower(length, low), greater(length, high)))
+    return fits, wrong
+
+
+def count_up(like: V, length: int) -> V:
+    """0, 1, ... beside a value."""
+    attrs = {"length": length, "dtype": DType.I64, "place": like.place}
+    counted: V = arange.run(like.backend, type(like), (0, 1), attrs)
+    return counted
 
 
 def _check(
@@ -104,7 +130,8 @@ def _torch_ctc_loss(call: Call) -> Candidate | None:
             return losses, None
         slopes = backward(torch.ones_like(losses), x, *indices, losses, alphas, blank, True).sub_(x.exp())
         inside = (torch.arange(steps)[:, None] < indices[1]) & (losses != math.inf)
-        return losses, slopes.masked_fill_(~inside[..., None], 0).transpose(0, 1).to(dtype)
+        counts = inside[..., None] & (x != -math.inf)  # torch's share of what cannot be is -inf minus -inf
+        return losses, slopes.masked_fill_(~counts, 0).transpose(0, 1).to(dtype)
 
     return run
 
@@ -168,14 +195,6 @@ def _(g, y, log_probs, *_, **__):
     return y[1] * like(y[1], reshape(each, shape=(*each.shape, 1, 1))), None, None, None
 
 
-def _count(like: Value, length: int) -> Value:
-    """0, 1, ... beside a value."""
-    counted: Value = arange.run(
-        like.backend, type(like), (0, 1), {"length": length, "dtype": DType.I64, "place": like.place}
-    )
-    return counted
-
-
 @ctc_loss.decomposes
 def _(log_probs, targets, lengths, target_lengths, *, blank, live):
     x = widened(log_probs)
@@ -183,11 +202,8 @@ def _(log_probs, targets, lengths, target_lengths, *, blank, live):
     states = 2 * targets.shape[1] + 1
     targets, lengths, target_lengths = (cast(v, dtype=DType.I64) for v in (targets, lengths, target_lengths))
     ends, times = (reshape(v, shape=(batch, 1)) for v in (target_lengths, lengths))
-    # labels with blanks between them, and what cannot be read
-    fits = bool_and(bool_and(greater_equal(targets, 0), lower(targets, classes)), not_equal(targets, blank))
-    wrong = any_over(bool_and(bool_not(fits), lower(_count(targets, targets.shape[1]), ends)), dims=(1,))
-    for length, most in ((ends, targets.shape[1]), (times, steps)):
-        wrong = bool_or(wrong, bool_or(lower(length, 0), greater(length, most)))
+    fits, wrong = find_unalignable(targets, times, ends, steps=steps, classes=classes, blank=blank)
+    # labels with blanks between them
     blanks = targets.new_full((batch, targets.shape[1], 1), blank)
     read = reshape(mask_where(targets, bool_not(fits), blank), shape=blanks.shape)
     pairs = reshape(cat(blanks, read, dim=2), shape=(batch, states - 1))
@@ -199,7 +215,7 @@ def _(log_probs, targets, lengths, target_lengths, *, blank, live):
     moves = reshape(gather(x, classes_of, dim=2), shape=(batch, steps, 1, states))
     skipping = mask_where(moves, bool_not(reshape(skips, shape=(batch, 1, 1, states))), -math.inf)
     moves = cat(moves, moves, skipping, dim=2)
-    place = _count(targets, states)
+    place = count_up(targets, states)
     start = mask_where(x.new_full((batch, states), 0.0), greater(place, 0), -math.inf)
     alphas = log_band_scan(start, moves)
     at = expand(reshape(clamp(times, 0, steps), shape=(batch, 1, 1)), shape=(batch, 1, states))
@@ -211,7 +227,7 @@ def _(log_probs, targets, lengths, target_lengths, *, blank, live):
     if not live[1]:
         return losses, None
     leaves = exp(final - mask_where(total, equal(total, -math.inf), 0.0))
-    elsewhere = not_equal(reshape(_count(targets, steps + 1), shape=(1, steps + 1, 1)), at)
+    elsewhere = not_equal(reshape(count_up(targets, steps + 1), shape=(1, steps + 1, 1)), at)
     seeds = mask_where(reshape(leaves, shape=(batch, 1, states)), elsewhere, 0.0)
     share = narrow(sum_ahead(seeds, shares(alphas, moves)), 1, 1, steps + 1)
     slopes = scatter(x.new_full(x.shape, 0.0), classes_of, -share, dim=2, update="add")

@@ -18,7 +18,8 @@ from burn_torch.ops.comparison import equal
 from burn_torch.ops.faults import shape_fault
 from burn_torch.ops.functions import exp
 from burn_torch.ops.moments import in_float32
-from burn_torch.ops.op import op
+from burn_torch.ops.op import Candidate, op
+from burn_torch.ops.reductions import logsumexp, sum
 from burn_torch.ops.rules import same_dtype
 from burn_torch.ops.samples import Array, sample, uniform
 from burn_torch.ops.selection import mask_where
@@ -69,6 +70,16 @@ def shares(y: Value, weights: Value) -> Value:
     after = reshape(narrow(y, 1, 1, steps + 1), shape=(batch, steps, 1, states))
     unreached = equal(after, -math.inf)
     return exp(before + weights - mask_where(after, unreached, 0.0))
+
+
+def _step_by_step(first: Value, weights: Value, step: Candidate, fill: float) -> Value:
+    """The states of all steps; `step(d, before, weights)` makes those behind step d of (batch, 1, moves, states)."""
+    batch, steps, moves, states = weights.shape
+    rows = [reshape(first, shape=(batch, 1, states))]
+    for d in range(steps):
+        after = step(d, _reached_from(rows[-1], moves, fill), narrow(weights, 1, d, d + 1))
+        rows.append(reshape(after, shape=(batch, 1, states)))
+    return cat(*rows, dim=1) if steps else rows[0]
 
 
 # -- linear --------------------------------------------------------------------------------------------------------
@@ -138,6 +149,15 @@ def _(g, y, x, factors):
     return ahead, into * _reached_from(narrow(y, 1, 0, steps), moves, 0.0)
 
 
+@band_scan.decomposes
+def _(x, factors):
+    def step(d, before, weights):
+        reached = sum(before * weights, dims=(2,))
+        return reached + reshape(narrow(x, 1, d + 1, d + 2), shape=reached.shape)
+
+    return _step_by_step(narrow(x, 1, 0, 1), factors, step, 0.0)
+
+
 # -- in logarithms -------------------------------------------------------------------------------------------------
 def _torch_log_band_scan(start: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
     batch, steps, moves, states = weights.shape
@@ -187,3 +207,8 @@ def _(g, y, start, weights):
     ahead = sum_ahead(g, each)
     into = reshape(narrow(ahead, 1, 1, steps + 1), shape=(batch, steps, 1, states))
     return reshape(narrow(ahead, 1, 0, 1), shape=(batch, states)), into * each
+
+
+@log_band_scan.decomposes
+def _(start, weights):
+    return _step_by_step(start, weights, lambda d, before, weights: logsumexp(before + weights, dims=(2,)), -math.inf)

@@ -87,6 +87,8 @@ OTHER_DOORS = {
     "cross_entropy": "burn_torch.nn.loss, with Burn's padding tokens",
     "mask_select": "Tensor.mask_select, through selected_by_mask, which carries gradients",
     "negative_log_likelihood": "burn_torch.nn.loss",
+    "band_scan": "the gradient of log_band_scan",
+    "log_band_scan": "under ctc_loss and burn_torch.nn.loss.RNNTLoss",
     "cummax_with_indices": "under cummax",
     "cummin_with_indices": "under cummin",
     "last_writer": "under scatter",

@@ -70,6 +70,7 @@ IMAGE = floats(2, 4, 7, 9)
 SEQ = floats(2, 5, 8)
 PAIR = (floats(3, 6), floats(3, 6))
 
+_ALIGNED = tuple(lambda rng, x=x: Tensor.from_data(x, CPU) for x in ([[1, 2], [2, 2]], [2, 3], [1, 2]))
 _ENCODER = nn.TransformerEncoderConfig(8, 16, 2, 2)
 _DECODER = nn.TransformerDecoderConfig(8, 16, 2, 2)
 
@@ -195,6 +196,8 @@ CASES: dict[str, Case] = {
     "PairwiseDistance": case(nn.PairwiseDistanceConfig(), *PAIR),
     "BinaryCrossEntropyLoss": case(nn.BinaryCrossEntropyLossConfig(logits=True), X, whole(2, 3, 6)),
     "CosineEmbeddingLoss": case(nn.CosineEmbeddingLossConfig(), *PAIR, signs(3)),
+    "CTCLoss": case(nn.CTCLossConfig(), SEQ, *_ALIGNED, dynamic=False),
+    "RNNTLoss": case(nn.RNNTLossConfig(), floats(2, 3, 3, 4), *_ALIGNED),
     "CrossEntropyLoss": case(nn.CrossEntropyLossConfig(smoothing=0.1), X, whole(6, 3)),
     "FocalLoss": case(nn.FocalLossConfig(), X, whole(2, 3, 6)),
     "GaussianNLLLoss": case(nn.GaussianNLLLossConfig(full=True), *PAIR, uniform(3, 6)),

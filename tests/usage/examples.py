@@ -436,6 +436,11 @@ def _inputs() -> dict[str, dict[str, Any]]:
     right["CrossEntropyLoss"] = {"logits": SCORES, "targets": CLASSES}
     right["BinaryCrossEntropyLoss"] = {"logits": LABELS.float(), "targets": LABELS}
     right["PoissonNllLoss"] = {"predictions": SCORES, "targets": LABELS.float()}
+    lengths = tensor(2, dtype="i8") * 0 + 2
+    right["CTCLoss"] = {"log_probs": words, "targets": tensor(3, 2, dtype="i8") * 0 + 1}
+    right["RNNTLoss"] = {"logits": tensor(2, 2, 3, 4), "targets": tensor(2, 2, dtype="i8") * 0 + 1}
+    for name in ("CTCLoss", "RNNTLoss"):
+        right[name] |= {"input_lengths": lengths, "logit_lengths": lengths, "target_lengths": lengths}
     right["MultiMarginLoss"] = {"input": SCORES, "target": CLASSES, "logits": SCORES, "targets": CLASSES}
     return right
 

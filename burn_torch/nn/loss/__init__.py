@@ -2,6 +2,7 @@
 
 from burn_torch.core.exports import list_exports as _list_exports
 from burn_torch.nn.loss._reduction import Reduction as Reduction
+from burn_torch.nn.loss.alignment import *
 from burn_torch.nn.loss.classification import *
 from burn_torch.nn.loss.focal import *
 from burn_torch.nn.loss.likelihood import *

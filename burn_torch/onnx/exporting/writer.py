@@ -14,6 +14,7 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias, final, overload
 
 import numpy as np
 
+from burn_torch.core.annotations import Measured
 from burn_torch.core.checking import checked
 from burn_torch.core.data import TensorData
 from burn_torch.core.dtype import DType
@@ -24,7 +25,7 @@ from burn_torch.onnx.operators.axes import ONNX_DTYPES, ONNX_NAMES
 
 __all__ = ["Cannot", "Node", "Number", "Wire", "Writer", "onnx_dtype"]
 
-Number: TypeAlias = float | Size | Varying
+Number: TypeAlias = Measured | Size | Varying
 """A number that a row reads, known now or when the graph runs."""
 
 _CODES: Final = {dtype: code for code, dtype in ONNX_DTYPES.items()}
