@@ -42,11 +42,11 @@ def require_alignable(
 ) -> None:  # fmt: skip
     """Raises: BoundsError for a length beyond its axis, for a target that is no class, or the blank."""
     most_labels = targets.shape[1]
-    for what, given, low, high in (("an input", lengths, least, steps), ("a target", target_lengths, 0, most_labels)):
-        if given.size and not (given.min() >= low and given.max() <= high):
-            raise _unaligned(
+    for what, sizes, low, high in (("an input", lengths, least, steps), ("a target", target_lengths, 0, most_labels)):
+        if sizes.size and not (sizes.min() >= low and sizes.max() <= high):
+            raise _word_misalignment(
                 f"{name}: {what} length lies outside of the padded size",
-                f"lengths {given.tolist()}"[:200],
+                f"lengths {sizes.tolist()}"[:200],
                 f"{low} to {high}, the size of the axis",
                 "count the steps of each sample before the padding",
             )
@@ -55,7 +55,7 @@ def require_alignable(
     if wrong.any():
         sample_, place = np.argwhere(wrong)[0].tolist()
         label = int(targets[sample_, place])
-        raise _unaligned(
+        raise _word_misalignment(
             f"{name}: a target is {'the blank' if label == blank else 'no class'}",
             f"targets[{sample_}, {place}] = {label}, blank {blank}",
             f"within the target length, 0 to {classes - 1} without the blank",
@@ -63,7 +63,7 @@ def require_alignable(
         )
 
 
-def _unaligned(what: str, given: str, expected: str, mend: str) -> BoundsError:
+def _word_misalignment(what: str, given: str, expected: str, mend: str) -> BoundsError:
     return at_user_line(BoundsError(what, given=given, expected=expected, mend=mend))
 
 

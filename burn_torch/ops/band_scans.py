@@ -151,7 +151,7 @@ def _(g, y, x, factors):
 
 @band_scan.decomposes
 def _(x, factors):
-    def step(d, before, weights):
+    def step(d: int, before: Value, weights: Value) -> Value:
         reached = sum(before * weights, dims=(2,))
         return reached + reshape(narrow(x, 1, d + 1, d + 2), shape=reached.shape)
 

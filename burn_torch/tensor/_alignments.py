@@ -1,4 +1,4 @@
-"""What losses over alignments ask of tensors: whether targets can be aligned, and whether gradients may be asked."""
+"""Asks of tensors that losses over alignments take: can their targets be aligned, may gradients be asked of them."""
 
 from __future__ import annotations
 

@@ -196,7 +196,7 @@ CASES: dict[str, Case] = {
     "PairwiseDistance": case(nn.PairwiseDistanceConfig(), *PAIR),
     "BinaryCrossEntropyLoss": case(nn.BinaryCrossEntropyLossConfig(logits=True), X, whole(2, 3, 6)),
     "CosineEmbeddingLoss": case(nn.CosineEmbeddingLossConfig(), *PAIR, signs(3)),
-    "CTCLoss": case(nn.CTCLossConfig(), SEQ, *_ALIGNED, dynamic=False),
+    "CTCLoss": case(nn.CTCLossConfig(), floats(5, 2, 8), *_ALIGNED, dynamic=False),
     "RNNTLoss": case(nn.RNNTLossConfig(), floats(2, 3, 3, 4), *_ALIGNED),
     "CrossEntropyLoss": case(nn.CrossEntropyLossConfig(smoothing=0.1), X, whole(6, 3)),
     "FocalLoss": case(nn.FocalLossConfig(), X, whole(2, 3, 6)),

@@ -111,10 +111,10 @@ class RNNTLoss(InlineLayer):
         times, ends = times.reshape(batch, 1), ends.reshape(batch, 1)
         fits, wrong = find_unalignable(targets, times, ends, **sizes)
         # by state and diagonal: a blank stays in its state, a label moves on by one
-        blanks = _skewed(scores.narrow(3, self.blank, 1).squeeze_dim(3))
+        blanks = _skew_by_state(scores.narrow(3, self.blank, 1).squeeze_dim(3))
         labels = targets.mask_fill(fits.bool_not(), self.blank).reshape(batch, 1, states - 1, 1)
         labels = scores.narrow(2, 0, states - 1).gather(3, labels.expand(batch, steps, states - 1, 1)).squeeze_dim(3)
-        labels = _skewed(labels.pad([(0, 0), (0, 0), (0, 1)], -math.inf))
+        labels = _skew_by_state(labels.pad([(0, 0), (0, 0), (0, 1)], -math.inf))
         labels = labels.narrow(1, 0, states - 1).pad([(0, 0), (1, 0), (0, 0)], -math.inf)
         moves = Tensor.stack([blanks, labels], 1).permute((0, 3, 1, 2))  # (batch, diagonals, moves, states)
         start = scores.new_full((batch, states), 0.0)
@@ -149,7 +149,7 @@ class RNNTLoss(InlineLayer):
             )
 
 
-def _skewed(x: Tensor) -> Tensor:
+def _skew_by_state(x: Tensor) -> Tensor:
     """(batch, steps, states) by state and diagonal: y[:, u, t + u] = x[:, t, u], and -inf at the corners."""
     batch, steps, states = x.shape
     wide = x.swap_dims(1, 2).pad([(0, 0), (0, 0), (0, states)], -math.inf).reshape(batch, -1)
