@@ -113,7 +113,7 @@ def _unfold(n: int, y: Primitive) -> Primitive:
 
 _SHIFTED: Final = """
     reshape flip roll repeat triu tril slice slice_assign diagonal diagonal_assign cat split pad unfold unfold_backward
-    gather scatter last_writer scatter_distinct one_hot cross
+    gather scatter last_writer scatter_distinct one_hot cross fft rfft irfft
     sum mean prod amax amin argmax argmin max_with_indices min_with_indices any all var var_mean logsumexp
     cumsum cumprod linear_scan cummax_with_indices cummin_with_indices cummax cummin
     sort_with_indices topk_with_indices median_with_indices
