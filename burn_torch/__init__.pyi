@@ -60,6 +60,7 @@ from burn_torch.module import RunningState as RunningState
 from burn_torch.module.scope import StepScope as StepScope
 from burn_torch.ops.op import op as op
 from burn_torch.tensor import BroadcastWarning as BroadcastWarning
+from burn_torch.tensor import ComplexTensor as ComplexTensor
 from burn_torch.tensor import Device as Device
 from burn_torch.tensor import Gradients as Gradients
 from burn_torch.tensor import Tensor as Tensor

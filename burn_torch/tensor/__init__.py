@@ -10,10 +10,12 @@ from burn_torch.tensor import activation as activation
 from burn_torch.tensor import functional as functional
 from burn_torch.tensor import grid as grid
 from burn_torch.tensor import linalg as linalg
+from burn_torch.tensor import signal as signal
 from burn_torch.tensor import stats as stats
 from burn_torch.tensor._indexing import s as s
 from burn_torch.tensor._protocols import HOMES as _HOMES
 from burn_torch.tensor.broadcasting import BroadcastWarning as BroadcastWarning
+from burn_torch.tensor.complex_tensor import *
 from burn_torch.tensor.device import *
 from burn_torch.tensor.gradients import ConstantGradientsWarning as ConstantGradientsWarning
 from burn_torch.tensor.gradients import Gradients as Gradients
@@ -39,8 +41,8 @@ from burn_torch.tensor.report import check_closeness as check_closeness
 from burn_torch.tensor.tensor import Tensor as Tensor
 from burn_torch.tensor.transaction import *
 
-_list_exports(globals(), "activation", "functional", "grid", "linalg", "stats")
-for _home in (linalg, functional, activation):
+_list_exports(globals(), "activation", "functional", "grid", "linalg", "signal", "stats")
+for _home in (linalg, functional, activation, signal):
     _HOMES.update(dict.fromkeys(_home.__all__, _home.__name__.rpartition(".")[2]))
 _refuse_calls(__name__, "Tensor.from_data(values, device)")
 _check_exports(globals(), quick=True, but=("Tensor", "Gradients"))

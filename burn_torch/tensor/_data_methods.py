@@ -24,7 +24,7 @@ from burn_torch.tensor._arguments import dtype_of
 from burn_torch.tensor._float_methods import FloatMethods
 from burn_torch.tensor.apply import unary
 from burn_torch.tensor.device import Device, no_device
-from burn_torch.tensor.printing import block, options_for, shown_axes
+from burn_torch.tensor.printing import PrintOptions, block, options_for, shown_axes
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -182,13 +182,17 @@ class DataMethods(FloatMethods):
     # -- text ----------------------------------------------------------------------------------------
     def __format__(self, format_spec: str) -> str:
         options = options_for(format_spec)
+        return block(self.spec, self._ends(options), self.backend.name, options)
+
+    def _ends(self, options: PrintOptions) -> TensorData:
+        """The data of what is shown: of long axes only the ends come to the host."""
         leaf, primitive = self._leaf()
         x = self.__class__(leaf, primitive, self.spec)
         for dim, short in enumerate(shown_axes(self.spec, options)):
-            if short:  # only what is shown comes to the host
+            if short:
                 size, edge = self.spec.shape[dim], options.edge_items
                 x = self.cat([x.narrow(dim, 0, edge), x.narrow(dim, size - edge, edge)], dim)
-        return block(self.spec, x.into_data(), self.backend.name, options)
+        return x.into_data()
 
     def __repr__(self) -> str:
         backend = self.backend

@@ -24,6 +24,7 @@ from burn_torch.tensor.device_settings import defaults_at
 __all__ = [
     "HALVES",
     "NUMBERS",
+    "ComputesWithTensors",
     "apply",
     "apply_one",
     "beside_indices",
@@ -42,6 +43,13 @@ __all__ = [
 ]
 
 T = TypeVar("T", bound=Value)
+
+
+class ComputesWithTensors:
+    """A class of this package whose own operators take tensors on either side."""
+
+    __slots__ = ()
+
 
 NUMBERS: Final = (int, float, np.number, np.bool_)
 """Holds what counts as a number beside a tensor."""
@@ -223,7 +231,7 @@ def foreign(op: Op, x: T, other: object) -> T:
     say "unsupported operand type(s) for +: 'Tensor' and 'Tensor'".
     """
     kind = type(other)
-    if hasattr(kind, "__burn_tensor__"):  # which knows every operator
+    if hasattr(kind, "__burn_tensor__") or issubclass(kind, ComputesWithTensors):  # which know every operator
         return NotImplemented  # type: ignore[no-any-return]  # Python's own protocol
     is_plain = kind.__module__ == "builtins" and op.name not in ("equal", "not_equal")
     if not (hasattr(other, "__array__") or hasattr(other, "val") or is_plain):

@@ -72,14 +72,37 @@ def shown_axes(spec: TensorSpec, options: PrintOptions) -> tuple[bool, ...]:
     return tuple([long and size > 2 * options.edge_items for size in spec.shape])
 
 
-def block(spec: TensorSpec, data: TensorData, backend: str, options: PrintOptions) -> str:
-    """The whole text; `data` has only the ends of the axes of which only the ends are shown."""
+def block(
+    spec: TensorSpec, data: TensorData, backend: str, options: PrintOptions, imag: TensorData | None = None
+) -> str:
+    """The whole text; `data` has only the ends of the axes of which only the ends are shown.
+
+    imag: imaginary parts beside `data`, of a ComplexTensor.
+    """
     kind = "Bool" if spec.dtype.is_bool else "Float" if spec.dtype.is_float else "Int"
-    text = _write_nested(data.values, shown_axes(spec, options), options.edge_items, _element(spec.dtype, options), 1)
+    values, element = data.values, _element(spec.dtype, options)
+    if imag is not None:
+        kind, values, element = "Complex", _join(values, imag.values), _complex_element(element)
+    text = _write_nested(values, shown_axes(spec, options), options.edge_items, element, 1)
     return (
-        f"Tensor {{\n  data:\n{text},\n  shape:  {list(spec.shape)},\n  device:  {_device(spec.place)},\n"
+        f"{'Tensor' if imag is None else 'ComplexTensor'} {{\n  data:\n{text},\n  shape:  {list(spec.shape)},\n"
+        f"  device:  {_device(spec.place)},\n"
         f'  backend:  "{backend}",\n  kind:  "{kind}",\n  dtype:  "{spec.dtype}",\n}}'
     )
+
+
+def _join(real: NDArray[Any], imag: NDArray[Any]) -> NDArray[Any]:
+    pairs = np.empty(real.shape, [("real", real.dtype), ("imag", imag.dtype)])
+    pairs["real"], pairs["imag"] = real, imag
+    return pairs
+
+
+def _complex_element(element: Callable[[Any], str]) -> Callable[[Any], str]:
+    def text(pair: Any) -> str:
+        imag = element(pair["imag"])
+        return f"{element(pair['real'])}{'' if imag.startswith('-') else '+'}{imag}i"
+
+    return text
 
 
 def _device(place: str) -> str:

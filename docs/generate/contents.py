@@ -14,6 +14,7 @@ from _files import ROOT, refresh
 BLOCKS = (
     "tensor",
     "linalg",
+    "signal",
     "autodiff",
     "module",
     "nn",

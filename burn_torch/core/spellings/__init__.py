@@ -171,7 +171,7 @@ _FAMILIES: Final[Mapping[str, str]] = {
     "sparse": "there are no sparse tensors; keep values and indices, and use gather, scatter and select_assign",
     "quantize": "x.quantize_dynamic(QuantScheme(QuantValue.Q8S)) is a QuantizedTensor; fake_quantize trains with it",
     "storage": "a tensor has no storage of its own; x.into_torch() shares its memory",
-    "complex": "there are no complex numbers; keep real and imaginary parts as two tensors",
+    "complex": "ComplexTensor(real, imag) is a complex number of two real tensors",
     "autocast": "burn_torch computes in the element types that tensors have; compile(fn, precision='bfloat16')",
     "rng_state": "burn_torch.seed(n) starts the default key again; a StepScope has a key of its own",
     "hook": "there are no hooks: a function that is called with the value in forward does the same",

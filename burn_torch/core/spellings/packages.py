@@ -2,6 +2,8 @@
 
 from burn_torch.core.spellings import read_tables
 
-__all__ = ["BURN_TORCH", "CONFIG", "DATA", "DEVICE", "OPTIM"]
+__all__ = ["BURN_TORCH", "CONFIG", "DATA", "DEVICE", "OPTIM", "SIGNAL"]
 
-BURN_TORCH, CONFIG, DATA, DEVICE, OPTIM = read_tables("packages.txt", "BURN_TORCH", "CONFIG", "DATA", "DEVICE", "OPTIM")
+BURN_TORCH, CONFIG, DATA, DEVICE, OPTIM, SIGNAL = read_tables(
+    "packages.txt", "BURN_TORCH", "CONFIG", "DATA", "DEVICE", "OPTIM", "SIGNAL"
+)
