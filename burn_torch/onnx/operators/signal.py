@@ -1,48 +1,31 @@
-"""Signals and random numbers: DFT, STFT, MelWeightMatrix, RandomNormal, RandomUniform, Bernoulli."""
+"""Signals and random numbers: DFT, STFT, MelWeightMatrix, windows, RandomNormal, RandomUniform, Bernoulli."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from burn_torch import ops
 from burn_torch.core.distribution import Distribution
 from burn_torch.core.dtype import DType
-from burn_torch.onnx.operators.axes import Ints, axis_of, constant, dtype_of, reshaped
+from burn_torch.onnx.operators.axes import Ints, axis_of, dtype_of, reshaped
 from burn_torch.onnx.operators.registry import Host, Outputs, operator
-from burn_torch.tensor import Device, Tensor
+from burn_torch.tensor import ComplexTensor, Device, Tensor
+from burn_torch.tensor import signal as signals
 
 __all__ = [
-    "bernoulli", "dft", "dft_17", "mel_weight_matrix", "random_normal", "random_normal_like", "random_uniform",
-    "random_uniform_like", "stft",
+    "bernoulli", "blackman_window", "dft", "dft_17", "hamming_window", "hann_window", "mel_weight_matrix",
+    "random_normal", "random_normal_like", "random_uniform", "random_uniform_like", "stft",
 ]  # fmt: skip
 
 
 # -- Fourier -------------------------------------------------------------------------------------------
 def _transform(x: Tensor, length: int | None, axis: int, inverse: bool, onesided: bool) -> Tensor:
-    """The discrete Fourier transform as two matrix products; the last axis holds real and imaginary parts."""
+    """The discrete Fourier transform; the last axis holds real and imaginary parts, or real parts alone."""
     at = axis_of(axis, x.ndim)
-    if x.ndim == 2:  # matrix products take two axes
-        return _transform(reshaped(x, (1, *x.shape)), length, 1, inverse, onesided).squeeze_dim(0)
-    real_out = inverse and onesided
-    if length is None:
-        length = 2 * (x.shape[at] - 1) if real_out else x.shape[at]
-    width = min(x.shape[at], length // 2 + 1 if real_out else length)
-    moved = x.narrow(at, 0, width).swap_dims(at, x.ndim - 2) if at != x.ndim - 2 else x.narrow(at, 0, width)
-    parts = [reshaped(moved.narrow(x.ndim - 1, i, 1), moved.shape[:-1]) for i in range(x.shape[-1])]
-    count = length // 2 + 1 if onesided and not inverse else length
-    angle = 2 * np.pi * np.outer(np.arange(width), np.arange(count)) / length
-    weights = np.ones((width, 1))
-    if real_out:  # the other half is the mirror image
-        weights[1 : (length + 1) // 2] = 2.0
-    scale = weights / length if inverse else weights
-    cos = constant(np.cos(angle) * scale, x.device, x.dtype)
-    sin = constant(np.sin(angle) * scale * (1 if inverse else -1), x.device, x.dtype)
-    real, imaginary = ops.matmul(parts[0], cos), ops.matmul(parts[0], sin)
-    if len(parts) == 2:
-        real, imaginary = real - ops.matmul(parts[1], sin), imaginary + ops.matmul(parts[1], cos)
-    planes = [real] if real_out else [real, imaginary]
-    y = Tensor.cat([reshaped(part, (*part.shape, 1)) for part in planes], real.ndim)
-    return y.swap_dims(at, x.ndim - 2) if at != x.ndim - 2 else y
+    z = x[..., 0] if x.shape[-1] == 1 else ComplexTensor.view_as_complex(x)
+    if inverse and onesided:
+        return signals.irfft(z, None, at, length).unsqueeze_dim(-1)
+    y = signals.ifft(z, at, length) if inverse else signals.fft(z, at, length)
+    return (y.narrow(at, 0, y.shape[at] // 2 + 1) if onesided else y).view_as_real()
 
 
 @operator("DFT", 17, 19)
@@ -76,9 +59,8 @@ def stft(
         length = int(frame_length.reshape(-1)[0])
     else:
         length = signal.shape[1] if window is None else window.shape[0]
-    parts = signal.shape[2] if signal.ndim == 3 else 1
-    flat = reshaped(signal, (*signal.shape[:2], parts))
-    frames = ops.permute(ops.unfold(flat, dim=1, size=length, step=step), axes=(0, 1, 3, 2))
+    flat = reshaped(signal, (*signal.shape[:2], signal.shape[2] if signal.ndim == 3 else 1))
+    frames = flat.unfold(1, length, step).swap_dims(2, 3)
     if window is not None:
         frames = frames * reshaped(window, (length, 1))
     return _transform(frames, length, 2, False, bool(onesided))
@@ -96,9 +78,9 @@ def mel_weight_matrix(
 ) -> Outputs:
     """The weights that turn a spectrum into bins of the mel scale, known on the host."""
     bins, length, rate = (int(v.reshape(-1)[0]) for v in (num_mel_bins, dft_length, sample_rate))
-    low, high = (2595 * np.log10(1 + float(v.reshape(-1)[0]) / 700) for v in (lower_edge_hertz, upper_edge_hertz))
+    low, high = (float(signals.hertz_to_mel(v.reshape(-1)[0])) for v in (lower_edge_hertz, upper_edge_hertz))
     edges = np.arange(bins + 2) * ((high - low) / (bins + 2)) + low
-    places = ((length + 1) * (700 * (np.power(10, edges / 2595) - 1)) // rate).astype(np.int64)
+    places = ((length + 1) * signals.mel_to_hertz(edges) // rate).astype(np.int64)
     weights = np.zeros((length // 2 + 1, bins))
     for i in range(bins):
         left, centre, right = places[i : i + 3]
@@ -109,6 +91,29 @@ def mel_weight_matrix(
         if right > centre:
             weights[centre:right, i] = (right - np.arange(centre, right)) / (right - centre)
     return weights.astype(dtype_of(output_datatype).numpy)
+
+
+def _window(coefficients: tuple[float, ...], size: Host, output_datatype: int, periodic: int, device: Device) -> Tensor:
+    options = (device, dtype_of(output_datatype))
+    return signals.cosine_window(coefficients, int(size.reshape(-1)[0]), bool(periodic), options)
+
+
+@operator("HannWindow", 17)
+def hann_window(size: Host, *, output_datatype: int = 1, periodic: int = 1, device: Device) -> Tensor:
+    """A Hann window."""
+    return _window((0.5, 0.5), size, output_datatype, periodic, device)
+
+
+@operator("HammingWindow", 17)
+def hamming_window(size: Host, *, output_datatype: int = 1, periodic: int = 1, device: Device) -> Tensor:
+    """A Hamming window, with ONNX's coefficients."""
+    return _window((25 / 46, 21 / 46), size, output_datatype, periodic, device)
+
+
+@operator("BlackmanWindow", 17)
+def blackman_window(size: Host, *, output_datatype: int = 1, periodic: int = 1, device: Device) -> Tensor:
+    """A Blackman window."""
+    return _window((0.42, 0.5, 0.08), size, output_datatype, periodic, device)
 
 
 # -- random numbers ---------------------------------------------------------------------------------------
