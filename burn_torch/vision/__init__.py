@@ -2,11 +2,15 @@
 
 from burn_torch.core.checking import check_exports as _check_exports
 from burn_torch.core.exports import list_exports as _list_exports
+from burn_torch.vision.adjusting import *
+from burn_torch.vision.augmentation import *
 from burn_torch.vision.boxes import *
 from burn_torch.vision.color import *
 from burn_torch.vision.components import *
 from burn_torch.vision.filters import *
+from burn_torch.vision.mixing import *
 from burn_torch.vision.morphology import *
+from burn_torch.vision.rand_augment import *
 from burn_torch.vision.saving import *
 from burn_torch.vision.transform2d import *
 

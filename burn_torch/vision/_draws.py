@@ -22,7 +22,11 @@ _QUANTILES: Final = 2048
 
 def uniform(images: Tensor, low: float, high: float, key: tuple[int, int]) -> Tensor:
     """A number for each image, evenly from [low, high): (batch, 1, 1, 1) of f32, or of f64 beside images of f64."""
-    return _draw(ops.uniform, images, (low, high, *key), DType.F64 if images.dtype is DType.F64 else DType.F32)
+    return _draw(ops.uniform, images, (low, high, *key), _float_of(images))
+
+
+def _float_of(images: Tensor) -> DType:
+    return DType.F64 if images.dtype is DType.F64 else DType.F32
 
 
 def _draw(row: Op, images: Tensor, numbers: tuple[float, ...], dtype: DType) -> Tensor:
@@ -45,45 +49,49 @@ class Draws:
     def uniform(self, name: str, low: float, high: float) -> Tensor:
         """Evenly from [low, high): (batch, 1, 1, 1); `low` everywhere where both are equal."""
         if low == high:
-            return Tensor.full((self._images.shape[0], 1, 1, 1), low, (self._images.device.no_grad(), DType.F32))
+            options = (self._images.device.no_grad(), _float_of(self._images))
+            return Tensor.full((self._images.shape[0], 1, 1, 1), low, options)
         return uniform(self._images, low, high, self._next(name))
 
     def integers(self, name: str, count: int) -> Tensor:
         """A whole number from 0 to count - 1 for each image: (batch, 1, 1, 1) of i64."""
         return _draw(ops.randint, self._images, (0, count, *self._next(name)), DType.I64)
 
+    def sign(self, name: str) -> Tensor:
+        """1 or -1 for each image, evenly: (batch, 1, 1, 1) of f32, or of f64 beside images of f64."""
+        return 1.0 - self.happens(name, 0.5).cast(_float_of(self._images)) * 2.0
+
     def happens(self, name: str, prob: float) -> Tensor:
         """True with a probability for each image: (batch, 1, 1, 1) of bool."""
         return _draw(ops.bernoulli, self._images, (prob, *self._next(name)), DType.BOOL)
 
     def beta(self, name: str, alpha: float) -> Tensor:
-        """From the beta distribution of two equal parameters, by its quantiles at 2048 steps: (batch, 1, 1, 1)."""
+        """From the beta distribution of two equal parameters, by a table of its quantiles: (batch, 1, 1, 1)."""
         place = self.uniform(name, 0.0, 1.0)
         if alpha == 1.0:
             return place
-        table = Tensor.from_data(_beta_quantiles(alpha), self._images.device.no_grad()).cast(place.dtype)
-        steps = place * float(_QUANTILES)
+        table = Tensor.from_data(_beta_table(alpha), self._images.device.no_grad()).cast(place.dtype)
+        steps = place.min_pair(1.0 - place) * (2.0 * _QUANTILES)
         below = steps.floor().clamp_max(_QUANTILES - 1)
         at = below.cast(DType.I64).reshape((place.shape[0],))
         low, high = (table.select(0, index).reshape(place.shape) for index in (at, at + 1))
-        return low + (high - low) * (steps - below)
+        share = (low + (high - low) * (steps - below)).powf(1.0 / alpha) * 0.5
+        return share.mask_where(place.greater(0.5), 1.0 - share)
 
     def _next(self, name: str) -> tuple[int, int]:
         return next_key() if self._key is None else (self._key, stream_of(f"vision.{self._function}.{name}"))
 
 
 @lru_cache(maxsize=32)
-def _beta_quantiles(alpha: float) -> NDArray[np.float64]:
-    """The quantiles 0, 1 / 2048, ..., 1 of the beta distribution with both parameters `alpha`.
+def _beta_table(alpha: float) -> NDArray[np.float64]:
+    """(2 q)^alpha of the quantiles q from 0 to the median of the beta distribution with both parameters `alpha`.
 
-    The density is summed over the lower half of x = v^power / 2, with the power at which it has no pole at 0.
+    So the table is nearly straight where quantiles have a pole or a root.  The density is summed over the lower half
+    of x = v^power / 2, with the power at which it has no pole either.
     """
-    power = max(1.0, 1.0 / alpha)
-    v = np.linspace(0.0, 1.0, 65_537)
-    x = 0.5 * v**power
+    x = 0.5 * np.linspace(0.0, 1.0, 65_537) ** max(1.0, 1.0 / alpha)
     with np.errstate(divide="ignore"):
         logs = (alpha - 1.0) * np.log((1.0 - x) * (x if alpha > 1.0 else 1.0))
     density = np.exp(logs - logs.max())
-    mass = np.concatenate(([0.0], np.cumsum(0.5 * (density[1:] + density[:-1]))))
-    lower = np.interp(np.linspace(0.0, 0.5, _QUANTILES // 2 + 1), 0.5 * mass / mass[-1], x)
-    return np.concatenate((lower, 1.0 - lower[-2::-1]))
+    mass = np.concatenate(([0.0], np.cumsum(density[1:] + density[:-1])))
+    return np.interp(np.linspace(0.0, mass[-1], _QUANTILES + 1), mass, (2.0 * x) ** alpha)
