@@ -9,7 +9,7 @@ Source: Shiloach and Vishkin 1982.
 from __future__ import annotations
 
 import math
-from typing import Any
+from types import ModuleType
 
 import numpy as np
 import torch
@@ -24,7 +24,7 @@ from burn_torch.ops.value import Primitive
 __all__ = ["connected_components"]
 
 
-def _smallest_beside(xp: Any, roots: Primitive, padded: Primitive, diagonal: bool) -> Primitive:
+def _smallest_beside(xp: ModuleType, roots: Primitive, padded: Primitive, diagonal: bool) -> Primitive:
     """The smallest root of each pixel and its 4 or 8 neighbours; the border of `padded` is larger than any."""
     padded[:, 1:-1, 1:-1] = roots
     above = xp.minimum(xp.minimum(padded[:, :-2], padded[:, 2:]), padded[:, 1:-1])
@@ -32,7 +32,7 @@ def _smallest_beside(xp: Any, roots: Primitive, padded: Primitive, diagonal: boo
     return xp.minimum(above[:, :, 1:-1], xp.minimum(beside[:, :, :-2], beside[:, :, 2:]))
 
 
-def _label(xp: Any, x: Primitive, diagonal: bool, waits: bool) -> Primitive:
+def _label(xp: ModuleType, x: Primitive, diagonal: bool, waits: bool) -> Primitive:
     """Numbers of parts.  `waits`: whether the host may look if it is done; else it takes the most rounds there are."""
     count, shape = math.prod(x.shape), x.shape
     if not count:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 from dataclasses import dataclass
-from typing import Any, Final, final
+from typing import Final, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -209,5 +209,5 @@ def _points(start: Floats, extent: Floats, bins: int, ratio: int, limit: int) ->
     places = places.clip(0, None)
     low = np.minimum(places.astype(np.int64), limit - 1)
     high = np.minimum(low + 1, limit - 1)
-    share: Any = np.where(low >= limit - 1, 0.0, places - low)
+    share: Floats = np.where(low >= limit - 1, 0.0, places - low)
     return [(low, np.where(outside, 0.0, 1 - share)), (high, np.where(outside, 0.0, share))]
