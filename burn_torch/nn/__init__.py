@@ -11,6 +11,7 @@ from burn_torch.nn.attention_mask import *
 from burn_torch.nn.conv import *
 from burn_torch.nn.conv_transpose import *
 from burn_torch.nn.cross_attention import *
+from burn_torch.nn.deform_conv import *
 from burn_torch.nn.distances import *
 from burn_torch.nn.dropout import *
 from burn_torch.nn.embedding import *

@@ -131,6 +131,7 @@ _LEADING: Final = {
 
 _FOLDED: Final[dict[str, tuple[int, ...]]] = {
     "conv_transpose": (0,),
+    "deform_conv": (0, 1, 3),
     "unfold4d": (0,),
     "fold4d": (0,),
     "max_pool_with_indices": (0,),

@@ -154,6 +154,23 @@ def conv(
     Dtypes: float, all the same.
     PyTorch: torch.nn.functional.conv1d, conv2d, conv3d, which pad both sides alike.
     """
+    return check_convolution(x, weight, bias, stride=stride, padding=padding, dilation=dilation, groups=groups)
+
+
+@conv.gradient
+def _(g, y, x, weight, bias, **settings):
+    return (
+        conv_input_gradient(g, weight, size=x.shape[2:], **settings),
+        conv_weight_gradient(x, g, kernel=weight.shape[2:], **settings),
+        None if bias is None else reshape(sum_over(g, dims=(0, *range(2, g.ndim))), shape=(g.shape[1],)),
+    )
+
+
+def check_convolution(
+    x: TensorSpec, weight: TensorSpec, bias: TensorSpec | None, *, stride: PerAxis, padding: Pairs, dilation: PerAxis,
+    groups: int,
+) -> TensorSpec:  # fmt: skip
+    """The result of a convolution.  Raises faults: all that does not fit together."""
     same_dtype(x.require(FLOAT), weight, bias)
     faults = Faults()
     spatial = check_spatial(faults, x)
@@ -178,15 +195,6 @@ def conv(
     faults.stop()
     counts = window_counts(x.shape[2:], weight.shape[2:], stride, padding, dilation)
     return x.with_shape((x.shape[0], weight.shape[0], *counts))
-
-
-@conv.gradient
-def _(g, y, x, weight, bias, **settings):
-    return (
-        conv_input_gradient(g, weight, size=x.shape[2:], **settings),
-        conv_weight_gradient(x, g, kernel=weight.shape[2:], **settings),
-        None if bias is None else reshape(sum_over(g, dims=(0, *range(2, g.ndim))), shape=(g.shape[1],)),
-    )
 
 
 def _check_weight(faults: Primitive, weight: TensorSpec, spatial: int) -> None:

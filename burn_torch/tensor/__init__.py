@@ -22,6 +22,7 @@ from burn_torch.tensor.gradients import Gradients as Gradients
 from burn_torch.tensor.options import AttentionModuleOptions as AttentionModuleOptions
 from burn_torch.tensor.options import ConvOptions as ConvOptions
 from burn_torch.tensor.options import ConvTransposeOptions as ConvTransposeOptions
+from burn_torch.tensor.options import DeformConvOptions as DeformConvOptions
 from burn_torch.tensor.options import GridIndexing as GridIndexing
 from burn_torch.tensor.options import GridSampleOptions as GridSampleOptions
 from burn_torch.tensor.options import GridSamplePaddingMode as GridSamplePaddingMode

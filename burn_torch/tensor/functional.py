@@ -21,6 +21,7 @@ from burn_torch.tensor.options import (
     AttentionModuleOptions,
     ConvOptions,
     ConvTransposeOptions,
+    DeformConvOptions,
     InterpolateMode,
     InterpolateOptions,
     UnfoldOptions,
@@ -47,6 +48,7 @@ __all__ = [
     "conv_transpose3d",
     "cross_entropy_with_logits",
     "ctc_loss",
+    "deform_conv2d",
     "embedding",
     "fold4d",
     "group_norm",
@@ -137,6 +139,28 @@ def _conv_attrs(options: ConvOptions, n: int) -> tuple[object, ...]:
         pairs = tuple([(size, size) for size in _each("padding", padding, n)])  # type: ignore[arg-type]  # a number for each side
     groups = integer(options.groups, "groups")
     return _each("stride", options.stride, n), pairs, _each("dilation", options.dilation, n), groups
+
+
+def deform_conv2d(
+    x: Tensor,
+    offset: Tensor,
+    weight: Tensor,
+    mask: Tensor | None = None,
+    bias: Tensor | None = None,
+    options: DeformConvOptions | None = None,
+) -> Tensor:
+    """Convolution over two axes that reads x at places moved by `offset`, between pixels, times `mask`; 0 outside.
+
+    Shapes: x (batch, channels_in, height, width), offset (batch, offset_groups * taps * 2, *counts), (y, x) of each tap
+    beside each other, mask (batch, offset_groups * taps, *counts), weight (channels_out, channels_in / weight_groups,
+    *kernel) -> (batch, channels_out, *counts); taps is the number of elements of the kernel.
+    PyTorch: torchvision.ops.deform_conv2d, whose weight stands before the mask by name.
+    """
+    _spatial(x, 2)
+    chosen = option(options, DeformConvOptions, "options")
+    plain = ConvOptions(chosen.stride, chosen.padding, chosen.dilation, chosen.weight_groups)
+    groups = integer(chosen.offset_groups, "offset_groups")
+    return apply_one(ops.deform_conv, (x, offset, weight, mask, bias), *_conv_attrs(plain, 2), groups)
 
 
 def conv_transpose1d(

@@ -20,6 +20,7 @@ __all__ = [
     "AttentionModuleOptions",
     "ConvOptions",
     "ConvTransposeOptions",
+    "DeformConvOptions",
     "GridIndexing",
     "GridSampleOptions",
     "GridSamplePaddingMode",
@@ -205,6 +206,20 @@ class ConvTransposeOptions:
     padding_out: int | tuple[int, ...] = 0
     dilation: int | tuple[int, ...] = 1
     groups: int = 1
+
+
+@final
+@dataclass(frozen=True)
+class DeformConvOptions:
+    """Options of a deformable convolution: those of a convolution, whose groups are `weight_groups`, and groups of
+    channels that share their offsets.
+    """
+
+    stride: int | tuple[int, ...] = 1
+    padding: int | tuple[int, ...] | tuple[tuple[int, int], ...] = 0
+    dilation: int | tuple[int, ...] = 1
+    weight_groups: int = 1
+    offset_groups: int = 1
 
 
 @final

@@ -152,6 +152,7 @@ CASES: dict[str, Case] = {
     "PixelShuffle": case(nn.PixelShuffleConfig(2), IMAGE),
     "PixelUnshuffle": case(nn.PixelUnshuffleConfig(3), floats(2, 2, 6, 9)),
     "Unfold4d": case(nn.Unfold4dConfig((3, 2), stride=(2, 1), padding=(1, 0)), IMAGE),
+    "DeformConv2d": case(nn.DeformConv2dConfig((4, 6), (2, 2), weight_groups=2), IMAGE, floats(2, 8, 6, 8)),
     "Fold4d": case(nn.Fold4dConfig((7, 9), (3, 2), stride=(2, 1), padding=(1, 0)), floats(2, 12, 32)),
     "BatchNorm": case(nn.BatchNormConfig(4), IMAGE),
     "GroupNorm": case(nn.GroupNormConfig(2, 4), IMAGE),

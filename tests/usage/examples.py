@@ -430,6 +430,7 @@ def _inputs() -> dict[str, dict[str, Any]]:
     right["TransformerEncoder"] = {"input": nn.TransformerEncoderInput(words)}
     right["TransformerDecoder"] = {"input": nn.TransformerDecoderInput(words, words)}
     right["CrossAttention"] = {"query": words, "context": words, "mask": None}
+    right["DeformConv2d"] = {"x": image, "offset": tensor(2, 8, 7, 7), "mask": None}
     right["Fold4d"] = {"x": tensor(1, 4, 1)}
     right["CosineEmbeddingLoss"] = {"input1": vectors, "input2": vectors, "target": signs}
     right["CosineSimilarity"] = {"x1": vectors, "x2": vectors}

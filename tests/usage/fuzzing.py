@@ -324,6 +324,12 @@ _FUNCTIONAL: Final[dict[str, dict[str, Any]]] = {
     "attention": {"value": HEADS},
     "attention_fallback": {"value": HEADS},
     "interpolate": {"x": IMAGE},
+    "deform_conv2d": {
+        "x": IMAGE,
+        "offset": tensor(2, 8, 5, 5),
+        "weight": tensor(3, 3, 2, 2),
+        "mask": tensor(2, 4, 5, 5),
+    },
     "group_norm": {"gamma": tensor(3), "beta": tensor(3)},
     "unfold4d": {"x": IMAGE},
     "batch_norm": {"gamma": tensor(3), "beta": tensor(3), "mean": tensor(3), "variance": tensor(3).abs()},

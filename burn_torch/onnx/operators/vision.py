@@ -11,7 +11,7 @@ import numpy as np
 from burn_torch import ops
 from burn_torch.core.dtype import DType
 from burn_torch.core.errors import OnnxError
-from burn_torch.onnx.operators.axes import constant, full, reshaped
+from burn_torch.onnx.operators.axes import full, reshaped
 from burn_torch.onnx.operators.registry import Host, Outputs, operator
 from burn_torch.onnx.operators.windows import Dilated
 from burn_torch.tensor import Tensor
@@ -174,29 +174,7 @@ def deform_conv(
     how: Dilated,
 ) -> Tensor:
     """A convolution whose windows read each element at a place of its own."""
-    kernel = w.shape[2:]
-    at = how.over(x.shape[2:], kernel)
-    batch, channels = x.shape[:2]
-    taps, counts = math.prod(kernel), at.counts
-    own = channels // offset_group
-    offsets = reshaped(offset, (batch * offset_group, taps, len(kernel), *counts))
-    places = []
-    for i in range(len(kernel)):
-        tap = np.arange(kernel[i]) * at.dilation[i]
-        window = np.arange(counts[i]) * at.stride[i] - at.before[i]
-        tap_shape = [1] * (2 * len(kernel))
-        tap_shape[i] = kernel[i]
-        window_shape = [1] * (2 * len(kernel))
-        window_shape[len(kernel) + i] = counts[i]
-        base = np.broadcast_to(tap.reshape(tap_shape) + window.reshape(window_shape), (*kernel, *counts))
-        base = base.reshape(1, taps, *counts)
-        moved = reshaped(offsets.narrow(2, i, 1), (batch * offset_group, taps, *counts))
-        places.append(moved + constant(base.copy(), x.device, x.dtype))
-    columns = _read(reshaped(x, (batch * offset_group, own, *x.shape[2:])), places)
-    if mask is not None:
-        columns = columns * reshaped(mask, (batch * offset_group, 1, taps, *counts))
-    total = math.prod(counts)
-    columns = reshaped(columns, (batch, group, (channels // group) * taps, total))
-    weights = reshaped(w, (1, group, w.shape[0] // group, w.shape[1] * taps))
-    y = reshaped(ops.matmul(weights, columns), (batch, w.shape[0], *counts))
-    return y if b is None else y + reshaped(b, (1, b.shape[0], *(1,) * len(counts)))
+    at = how.over(x.shape[2:], w.shape[2:])
+    ends = tuple(zip(at.before, at.after, strict=True))
+    settings = {"stride": at.stride, "padding": ends, "dilation": at.dilation}
+    return ops.deform_conv(x, offset, w, mask, b, **settings, groups=group, offset_groups=offset_group)

@@ -183,7 +183,7 @@ def test_precisions_agree_with_the_lists_of_torch_autocast() -> None:
             "log_softmax", "log1p", "prod", "recip", "rsqrt", "sinh", "softmax", "softplus", "sum",
             "tan", "binary_cross_entropy_with_logits", "negative_log_likelihood"}  # fmt: skip
     ours_alone = {"mean", "var", "var_mean", "logsumexp", "linear_scan", "band_scan", "log_band_scan", "ctc_loss",
-                  "quiet_softmax", "rms_norm", "batch_norm",
+                  "deform_conv", "quiet_softmax", "rms_norm", "batch_norm",
                   "batch_norm_inference", "log_sigmoid", "binary_cross_entropy", "embedding_backward",
                   "embedding_onto_backward", "cross_entropy_with_probabilities", "sgd_update", "momentum_update",
                   "lion_update", "adam_update", "lu", "qr", "cholesky", "eigh", "svd", "solve",
