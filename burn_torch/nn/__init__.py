@@ -6,6 +6,7 @@ from burn_torch.core.spellings import hint_missing as _hint_missing
 from burn_torch.core.spellings.layers import NN as _NN
 from burn_torch.module.initializer import *
 from burn_torch.nn.activation import *
+from burn_torch.nn.adaptive_pool import *
 from burn_torch.nn.attention_cache import *
 from burn_torch.nn.attention_mask import *
 from burn_torch.nn.conv import *
@@ -27,8 +28,10 @@ from burn_torch.nn.norm import *
 from burn_torch.nn.padding import PaddingConfig1d as PaddingConfig1d
 from burn_torch.nn.padding import PaddingConfig2d as PaddingConfig2d
 from burn_torch.nn.padding import PaddingConfig3d as PaddingConfig3d
+from burn_torch.nn.padding_layers import *
 from burn_torch.nn.pool import *
 from burn_torch.nn.positional_encoding import *
+from burn_torch.nn.rearrange import *
 from burn_torch.nn.rnn import *
 from burn_torch.nn.rotary_encoding import *
 from burn_torch.nn.spatial import *

@@ -8,7 +8,7 @@ import inspect
 import sys
 from collections.abc import Callable
 from enum import Enum
-from typing import TYPE_CHECKING, Any, ForwardRef, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, ForwardRef, Generic, TypeVar, get_args
 
 from burn_torch.config import Config
 from burn_torch.config.rules import Rules
@@ -52,7 +52,8 @@ class ParameterlessConfig(Config, Generic[M]):
 
     def __init_subclass__(cls, **settings: Any) -> None:
         for base in cls.__dict__.get("__orig_bases__", ()):
-            cls.init = _init_of(cls, base.__args__[0].__forward_arg__)  # type: ignore[method-assign]  # one for each class
+            for layer in get_args(base):
+                cls.init = _init_of(cls, layer.__forward_arg__)  # type: ignore[method-assign]  # one for each class
         super().__init_subclass__(**settings)
 
     if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""Pooling over one, two or three spatial axes."""
+"""Pooling over windows of one, two or three spatial axes."""
 
 from __future__ import annotations
 
@@ -6,27 +6,25 @@ from typing import Any
 
 from burn_torch import ops
 from burn_torch.config import Config
-from burn_torch.nn._layer import InlineLayer, ParameterlessConfig, Rules, noting_layer, require_ndim
+from burn_torch.nn._layer import InlineLayer, Rules, noting_layer, require_ndim
 from burn_torch.nn.conv import AXES, as_tuple, extent
-from burn_torch.nn.padding import PaddingConfig1d, PaddingConfig2d
+from burn_torch.nn.padding import PaddingConfig1d, PaddingConfig2d, PaddingConfig3d
 from burn_torch.tensor import Device, Tensor
-from burn_torch.tensor.apply import apply, apply_one
+from burn_torch.tensor.apply import apply
 
 __all__ = [
-    "AdaptiveAvgPool1d",
-    "AdaptiveAvgPool1dConfig",
-    "AdaptiveAvgPool2d",
-    "AdaptiveAvgPool2dConfig",
-    "AdaptiveAvgPool3d",
-    "AdaptiveAvgPool3dConfig",
     "AvgPool1d",
     "AvgPool1dConfig",
     "AvgPool2d",
     "AvgPool2dConfig",
+    "AvgPool3d",
+    "AvgPool3dConfig",
     "MaxPool1d",
     "MaxPool1dConfig",
     "MaxPool2d",
     "MaxPool2dConfig",
+    "MaxPool3d",
+    "MaxPool3dConfig",
 ]
 
 
@@ -36,7 +34,7 @@ def _pad(x: Tensor, pairs: tuple[tuple[int, int], ...], value: float) -> Tensor:
 
 
 # Padding that differs on the two sides of an axis is made first; then windows move over the result.
-def _max_pool(layer: MaxPool1d | MaxPool2d, x: Tensor, stride: object) -> Tensor:
+def _max_pool(layer: MaxPool1d | MaxPool2d | MaxPool3d, x: Tensor, stride: object) -> Tensor:
     kernel, stride, dilation = as_tuple(layer.kernel_size), as_tuple(stride), as_tuple(layer.dilation)
     require_ndim(x, layer, AXES[len(kernel)])
     pairs = layer.padding.pairs(x.shape[2:], extent(kernel, dilation), stride)
@@ -47,7 +45,7 @@ def _max_pool(layer: MaxPool1d | MaxPool2d, x: Tensor, stride: object) -> Tensor
     return values
 
 
-def _avg_pool(layer: AvgPool1d | AvgPool2d, x: Tensor, stride: object) -> Tensor:
+def _avg_pool(layer: AvgPool1d | AvgPool2d | AvgPool3d, x: Tensor, stride: object) -> Tensor:
     kernel, stride = as_tuple(layer.kernel_size), as_tuple(stride)
     require_ndim(x, layer, AXES[len(kernel)])
     pairs = layer.padding.pairs(x.shape[2:], kernel, stride)
@@ -104,6 +102,24 @@ class MaxPool2dConfig(Config):
         return MaxPool2d(strides, self.kernel_size, self.padding, self.dilation, self.ceil_mode)
 
 
+class MaxPool3dConfig(Config):
+    """The largest of each window; defaults as in MaxPool1dConfig."""
+
+    kernel_size: tuple[int, int, int]
+    strides: tuple[int, int, int] | None = None
+    padding: PaddingConfig3d = PaddingConfig3d.Valid
+    dilation: tuple[int, int, int] = (1, 1, 1)
+    ceil_mode: bool = False
+
+    def __post_init__(self) -> None:
+        _check_windows(self, "strides", "dilation")
+
+    def init(self, device: Device | None = None) -> MaxPool3d:
+        """The layer; it has no parameters, so the device does not matter."""
+        strides = self.kernel_size if self.strides is None else self.strides
+        return MaxPool3d(strides, self.kernel_size, self.padding, self.dilation, self.ceil_mode)
+
+
 class AvgPool1dConfig(Config):
     """The mean of each window.
 
@@ -142,6 +158,24 @@ class AvgPool2dConfig(Config):
         """The layer; it has no parameters, so the device does not matter."""
         strides = self.kernel_size if self.strides is None else self.strides
         return AvgPool2d(strides, self.kernel_size, self.padding, self.count_include_pad, self.ceil_mode)
+
+
+class AvgPool3dConfig(Config):
+    """The mean of each window; defaults as in AvgPool1dConfig."""
+
+    kernel_size: tuple[int, int, int]
+    strides: tuple[int, int, int] | None = None
+    padding: PaddingConfig3d = PaddingConfig3d.Valid
+    count_include_pad: bool = True
+    ceil_mode: bool = False
+
+    def __post_init__(self) -> None:
+        _check_windows(self, "strides")
+
+    def init(self, device: Device | None = None) -> AvgPool3d:
+        """The layer; it has no parameters, so the device does not matter."""
+        strides = self.kernel_size if self.strides is None else self.strides
+        return AvgPool3d(strides, self.kernel_size, self.padding, self.count_include_pad, self.ceil_mode)
 
 
 def _check_windows(config: Any, stride: str, *others: str) -> None:
@@ -189,6 +223,25 @@ class MaxPool2d(InlineLayer):
         return _max_pool(self, x, self.strides)
 
 
+class MaxPool3d(InlineLayer):
+    """The largest element of each window; padding never wins.
+
+    Shapes: x (batch, channels, depth, height, width) -> (batch, channels, *windows).  Dtypes: any float, the same out.
+    PyTorch: torch.nn.MaxPool3d.
+    """
+
+    strides: tuple[int, int, int]
+    kernel_size: tuple[int, int, int]
+    padding: PaddingConfig3d
+    dilation: tuple[int, int, int]
+    ceil_mode: bool
+
+    @noting_layer
+    def forward(self, x: Tensor) -> Tensor:
+        """The largest elements."""
+        return _max_pool(self, x, self.strides)
+
+
 class AvgPool1d(InlineLayer):
     """The mean of each window.
 
@@ -227,52 +280,20 @@ class AvgPool2d(InlineLayer):
         return _avg_pool(self, x, self.strides)
 
 
-# -- adaptive ---------------------------------------------------------------------------------------------
-class _AdaptiveAvgPool(InlineLayer):
-    output_size: Any
+class AvgPool3d(InlineLayer):
+    """The mean of each window.
+
+    Shapes: x (batch, channels, depth, height, width) -> (batch, channels, *windows).  Dtypes: any float, the same out.
+    PyTorch: torch.nn.AvgPool3d.
+    """
+
+    strides: tuple[int, int, int]
+    kernel_size: tuple[int, int, int]
+    padding: PaddingConfig3d
+    count_include_pad: bool
+    ceil_mode: bool
 
     @noting_layer
     def forward(self, x: Tensor) -> Tensor:
-        """The means of `output_size` windows an axis, which cover it and differ by at most one element."""
-        size = as_tuple(self.output_size)
-        require_ndim(x, self, AXES[len(size)])
-        return apply_one(ops.adaptive_avg_pool, (x,), size)
-
-
-class AdaptiveAvgPool1dConfig(ParameterlessConfig["AdaptiveAvgPool1d"]):
-    """Means that make an output of a given size, whatever the input's."""
-
-    output_size: int
-
-    def __post_init__(self) -> None:
-        Rules(self).at_least(1, "output_size").stop()
-
-
-class AdaptiveAvgPool2dConfig(ParameterlessConfig["AdaptiveAvgPool2d"]):
-    """Means that make an output of a given size, whatever the input's."""
-
-    output_size: tuple[int, int]
-
-    def __post_init__(self) -> None:
-        Rules(self).at_least(1, "output_size").stop()
-
-
-class AdaptiveAvgPool3dConfig(ParameterlessConfig["AdaptiveAvgPool3d"]):
-    """Means that make an output of a given size, whatever the input's."""
-
-    output_size: tuple[int, int, int]
-
-    def __post_init__(self) -> None:
-        Rules(self).at_least(1, "output_size").stop()
-
-
-class AdaptiveAvgPool1d(_AdaptiveAvgPool):
-    """Shapes: x (batch, channels, length) -> (batch, channels, output_size).  PyTorch: torch.nn.AdaptiveAvgPool1d."""
-
-
-class AdaptiveAvgPool2d(_AdaptiveAvgPool):
-    """Shapes: x (batch, channels, height, width) -> (batch, channels, *output_size).  PyTorch: AdaptiveAvgPool2d."""
-
-
-class AdaptiveAvgPool3d(_AdaptiveAvgPool):
-    """Shapes: x (batch, channels, *three sizes) -> (batch, channels, *output_size).  PyTorch: AdaptiveAvgPool3d."""
+        """The means."""
+        return _avg_pool(self, x, self.strides)

@@ -32,6 +32,9 @@ __all__ = [
     "adaptive_avg_pool1d",
     "adaptive_avg_pool2d",
     "adaptive_avg_pool3d",
+    "adaptive_max_pool1d",
+    "adaptive_max_pool2d",
+    "adaptive_max_pool3d",
     "attention",
     "attention_fallback",
     "avg_pool1d",
@@ -374,6 +377,36 @@ def adaptive_avg_pool3d(x: Tensor, output_size: Sizes) -> Tensor:
 def _adaptive(x: Tensor, output_size: Sizes, n: int) -> Tensor:
     _spatial(x, n)
     return apply_one(ops.adaptive_avg_pool, (x,), _each("output_size", output_size, n))
+
+
+def adaptive_max_pool1d(x: Tensor, output_size: Sizes) -> Tensor:
+    """Maxima of as many parts of the axis as the result has elements; the first of equal ones has the gradient."""
+    return _adaptive_max(x, output_size, 1)
+
+
+def adaptive_max_pool2d(x: Tensor, output_size: Sizes) -> Tensor:
+    """Maxima of as many parts of the axes as the result has elements; the first of equal ones has the gradient."""
+    return _adaptive_max(x, output_size, 2)
+
+
+def adaptive_max_pool3d(x: Tensor, output_size: Sizes) -> Tensor:
+    """Maxima of as many parts of the axes as the result has elements; the first of equal ones has the gradient."""
+    return _adaptive_max(x, output_size, 3)
+
+
+def _adaptive_max(x: Tensor, output_size: Sizes, n: int) -> Tensor:
+    _spatial(x, n)
+    for axis, count in enumerate(_each("output_size", output_size, n), 2):
+        size = x.spec.shape[axis]
+        starts = [i * size // count for i in range(count)]
+        stops = [-(-(i + 1) * size // count) for i in range(count)]
+        longest = max(stop - start for start, stop in zip(starts, stops, strict=True))
+        # windows that are shorter than the longest name their last element again
+        places = [min(start + k, stop - 1) for start, stop in zip(starts, stops, strict=True) for k in range(longest)]
+        parts = x.select(axis, Tensor.from_ints(places, x.device))
+        parts = parts.reshape((*x.spec.shape[:axis], count, longest, *x.spec.shape[axis + 1 :]))
+        x = parts.max_dim_with_indices(axis + 1)[0].squeeze_dim(axis + 1)
+    return x
 
 
 # -- resampling ------------------------------------------------------------------------------------------------
