@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from burn_torch import ops
 from burn_torch.nn._layer import InlineLayer, ParameterlessConfig, Rules, noting_layer, require_ndim
 from burn_torch.nn.conv import AXES, as_tuple
@@ -29,7 +27,7 @@ __all__ = [
 
 # -- means ------------------------------------------------------------------------------------------------
 class _AdaptiveAvgPool(InlineLayer):
-    output_size: Any
+    output_size: int | tuple[int, ...]
 
     @noting_layer
     def forward(self, x: Tensor) -> Tensor:
@@ -83,7 +81,7 @@ _MAXIMA = {1: adaptive_max_pool1d, 2: adaptive_max_pool2d, 3: adaptive_max_pool3
 
 
 class _AdaptiveMaxPool(InlineLayer):
-    output_size: Any
+    output_size: int | tuple[int, ...]
 
     @noting_layer
     def forward(self, x: Tensor) -> Tensor:

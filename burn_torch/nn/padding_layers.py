@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from burn_torch import ops
 from burn_torch.config import Config
@@ -52,7 +52,7 @@ class _Amounts(Config):
 
 
 class _Pad(InlineLayer):
-    padding: Any
+    padding: tuple[int, ...]
     MODE: ClassVar = "constant"
 
     @noting_layer
