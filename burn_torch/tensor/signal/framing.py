@@ -13,7 +13,7 @@ from burn_torch.tensor._arguments import integer, option, real
 from burn_torch.tensor.apply import apply_one, require_tensor
 from burn_torch.tensor.complex_tensor import ComplexTensor
 from burn_torch.tensor.options import PadMode
-from burn_torch.tensor.signal.transforms import fft, irfft, rfft
+from burn_torch.tensor.signal.transforms import Signal, fft, irfft, parts_of, rfft
 from burn_torch.tensor.tensor import Tensor
 
 __all__ = ["StftOptions", "istft", "spectrogram", "stft"]
@@ -71,34 +71,47 @@ class StftOptions:
         return self.n_fft // 2 + 1 if self.onesided else self.n_fft
 
 
-def stft(signal: Tensor, window: Tensor | None = None, options: StftOptions | None = None) -> Tensor:
+def stft(signal: Signal, window: Tensor | None = None, options: StftOptions | None = None) -> Tensor:
     """The spectra of frames that move along the last axis; real and imaginary parts lie along a new last axis.
 
-    window: (win_length,), ones unless given.  `ComplexTensor.view_as_complex(y)` makes complex numbers of the result.
+    signal: real; or complex, if all bins are kept.  window: (win_length,), ones unless given.
+    `ComplexTensor.view_as_complex(y)` makes complex numbers of the result.
     Shapes: signal (*batch, samples) -> (*batch, frames, bins, 2).
     PyTorch: torch.stft, which gives (*batch, bins, frames).
     """
     return _spectra(signal, window, option(options, StftOptions, "options")).view_as_real()
 
 
-def _spectra(signal: Tensor, window: Tensor | None, chosen: StftOptions) -> ComplexTensor:
-    require_tensor(signal, "signal")
+def _spectra(signal: Signal, window: Tensor | None, chosen: StftOptions) -> ComplexTensor:
+    first, imag = parts_of(signal)
     half = chosen.n_fft // 2
     least = half + 1 if chosen.center else chosen.n_fft
-    if not signal.ndim or signal.shape[-1] < least:
+    if not first.ndim or first.shape[-1] < least:
         raise told(
             ShapeError,
             "the signal is shorter than a frame",
-            given=f"signal {signal.spec}, n_fft {chosen.n_fft}, center {chosen.center}",
+            given=f"signal {first.spec}, n_fft {chosen.n_fft}, center {chosen.center}",
             expected=f"signal (*batch, samples) of {least} samples or more",
             mend="pad the signal with zeros, or take a smaller n_fft",
         )
-    if chosen.center:
-        signal = signal.pad([(half, half)], PadMode.Reflect)
-    frames = signal.unfold(signal.ndim - 1, chosen.n_fft, chosen.hop)
-    weights = _weights(signal, window, chosen)
-    frames = frames if weights is None else frames * weights
-    return rfft(frames) if chosen.onesided else fft(frames)
+    if imag is not None and chosen.onesided:
+        raise told(
+            ArgumentError,
+            "half a spectrum does not say all of a complex signal",
+            given="a ComplexTensor, onesided True",
+            expected="all bins",
+            mend=f"pass StftOptions({chosen.n_fft}, onesided=False)",
+        )
+    weights = _weights(first, window, chosen)
+
+    def cut(part: Tensor) -> Tensor:
+        mirrored = part.pad([(half, half)], PadMode.Reflect) if chosen.center else part
+        frames = mirrored.unfold(part.ndim - 1, chosen.n_fft, chosen.hop)
+        return frames if weights is None else frames * weights
+
+    if imag is not None:
+        return fft(ComplexTensor(cut(first), cut(imag)))
+    return rfft(cut(first)) if chosen.onesided else fft(cut(first))
 
 
 def istft(
@@ -155,7 +168,7 @@ _LEAST = 1e-10
 
 
 def spectrogram(
-    signal: Tensor, window: Tensor | None = None, options: StftOptions | None = None, power: float = 2.0
+    signal: Signal, window: Tensor | None = None, options: StftOptions | None = None, power: float = 2.0
 ) -> Tensor:
     """|stft|^power: 1 for magnitudes, 2 for powers.  torchaudio: spectrogram, with frames and bins swapped.
 

@@ -15,7 +15,8 @@ from burn_torch.core.errors import ArgumentError, DTypeError, ShapeError
 from burn_torch.core.frames import told
 from burn_torch.core.wording import described
 from burn_torch.ops.spectra import NORMS
-from burn_torch.tensor._arguments import all_axes, axes, whole_list
+from burn_torch.tensor._arguments import all_axes, axes
+from burn_torch.tensor._arguments import sizes as sizes_of
 from burn_torch.tensor.apply import apply, no_tensor
 from burn_torch.tensor.complex_tensor import ComplexTensor
 from burn_torch.tensor.tensor import Tensor
@@ -43,7 +44,8 @@ __all__ = [
 ]
 
 Signal: TypeAlias = Tensor | ComplexTensor
-Sizes: TypeAlias = Sequence[int] | None
+Dims: TypeAlias = Sequence[int] | int | None
+Sizes: TypeAlias = Sequence[int] | int | None
 _LAST_TWO = (-2, -1)
 
 
@@ -104,38 +106,38 @@ def ihfft(x: Tensor, dim: int = -1, n: int | None = None, norm: str = "backward"
 
 
 # -- along two axes ------------------------------------------------------------------------------------------
-def fft2(x: Signal, dims: Sequence[int] = _LAST_TWO, sizes: Sizes = None, norm: str = "backward") -> ComplexTensor:
+def fft2(x: Signal, dims: Dims = _LAST_TWO, sizes: Sizes = None, norm: str = "backward") -> ComplexTensor:
     """`fftn` of the last two axes."""
     return fftn(x, dims, sizes, norm)
 
 
-def ifft2(x: Signal, dims: Sequence[int] = _LAST_TWO, sizes: Sizes = None, norm: str = "backward") -> ComplexTensor:
+def ifft2(x: Signal, dims: Dims = _LAST_TWO, sizes: Sizes = None, norm: str = "backward") -> ComplexTensor:
     """`ifftn` of the last two axes."""
     return ifftn(x, dims, sizes, norm)
 
 
-def rfft2(x: Tensor, dims: Sequence[int] = _LAST_TWO, sizes: Sizes = None, norm: str = "backward") -> ComplexTensor:
+def rfft2(x: Tensor, dims: Dims = _LAST_TWO, sizes: Sizes = None, norm: str = "backward") -> ComplexTensor:
     """`rfftn` of the last two axes."""
     return rfftn(x, dims, sizes, norm)
 
 
-def irfft2(x: Signal, dims: Sequence[int] = _LAST_TWO, sizes: Sizes = None, norm: str = "backward") -> Tensor:
+def irfft2(x: Signal, dims: Dims = _LAST_TWO, sizes: Sizes = None, norm: str = "backward") -> Tensor:
     """`irfftn` of the last two axes."""
     return irfftn(x, dims, sizes, norm)
 
 
-def hfft2(x: Signal, dims: Sequence[int] = _LAST_TWO, sizes: Sizes = None, norm: str = "backward") -> Tensor:
+def hfft2(x: Signal, dims: Dims = _LAST_TWO, sizes: Sizes = None, norm: str = "backward") -> Tensor:
     """`hfftn` of the last two axes."""
     return hfftn(x, dims, sizes, norm)
 
 
-def ihfft2(x: Tensor, dims: Sequence[int] = _LAST_TWO, sizes: Sizes = None, norm: str = "backward") -> ComplexTensor:
+def ihfft2(x: Tensor, dims: Dims = _LAST_TWO, sizes: Sizes = None, norm: str = "backward") -> ComplexTensor:
     """`ihfftn` of the last two axes."""
     return ihfftn(x, dims, sizes, norm)
 
 
 # -- along any axes ------------------------------------------------------------------------------------------
-def fftn(x: Signal, dims: Sequence[int] | None = None, sizes: Sizes = None, norm: str = "backward") -> ComplexTensor:
+def fftn(x: Signal, dims: Dims = None, sizes: Sizes = None, norm: str = "backward") -> ComplexTensor:
     """The Fourier transform along `dims`: all axes, or the last ones where only `sizes`, their points, are given.
 
     PyTorch: torch.fft.fftn, which calls them s and dim.
@@ -143,12 +145,12 @@ def fftn(x: Signal, dims: Sequence[int] | None = None, sizes: Sizes = None, norm
     return _transform(x, dims, sizes, norm, inverse=False)
 
 
-def ifftn(x: Signal, dims: Sequence[int] | None = None, sizes: Sizes = None, norm: str = "backward") -> ComplexTensor:
+def ifftn(x: Signal, dims: Dims = None, sizes: Sizes = None, norm: str = "backward") -> ComplexTensor:
     """The inverse of `fftn`."""
     return _transform(x, dims, sizes, norm, inverse=True)
 
 
-def rfftn(x: Tensor, dims: Sequence[int] | None = None, sizes: Sizes = None, norm: str = "backward") -> ComplexTensor:
+def rfftn(x: Tensor, dims: Dims = None, sizes: Sizes = None, norm: str = "backward") -> ComplexTensor:
     """`fftn` of real numbers: along the last of `dims` the n // 2 + 1 bins that say all."""
     real, imag = parts_of(x)
     if imag is not None:
@@ -163,7 +165,7 @@ def rfftn(x: Tensor, dims: Sequence[int] | None = None, sizes: Sizes = None, nor
     return ComplexTensor(*apply(ops.rfft, (_fit(real, named, points),), named, _require_norm(norm)))
 
 
-def irfftn(x: Signal, dims: Sequence[int] | None = None, sizes: Sizes = None, norm: str = "backward") -> Tensor:
+def irfftn(x: Signal, dims: Dims = None, sizes: Sizes = None, norm: str = "backward") -> Tensor:
     """The inverse of `rfftn`; the last of `sizes` is 2 * (bins - 1) unless given."""
     real, imag = parts_of(x)
     named, points = _plan(real, dims, sizes)
@@ -182,19 +184,19 @@ def irfftn(x: Signal, dims: Sequence[int] | None = None, sizes: Sizes = None, no
     return y
 
 
-def hfftn(x: Signal, dims: Sequence[int] | None = None, sizes: Sizes = None, norm: str = "backward") -> Tensor:
+def hfftn(x: Signal, dims: Dims = None, sizes: Sizes = None, norm: str = "backward") -> Tensor:
     """The real spectrum of half a Hermitian signal: `irfftn` of the conjugate, divided where that is not."""
     real, imag = parts_of(x)
     half = real if imag is None else ComplexTensor(real, -imag)
     return irfftn(half, dims, sizes, NORMS[_require_norm(norm)])
 
 
-def ihfftn(x: Tensor, dims: Sequence[int] | None = None, sizes: Sizes = None, norm: str = "backward") -> ComplexTensor:
+def ihfftn(x: Tensor, dims: Dims = None, sizes: Sizes = None, norm: str = "backward") -> ComplexTensor:
     """The inverse of `hfftn`."""
     return rfftn(x, dims, sizes, NORMS[_require_norm(norm)]).conj()
 
 
-def _transform(x: Signal, dims: Sequence[int] | None, sizes: Sizes, norm: str, *, inverse: bool) -> ComplexTensor:
+def _transform(x: Signal, dims: Dims, sizes: Sizes, norm: str, *, inverse: bool) -> ComplexTensor:
     real, imag = parts_of(x)
     named, points = _plan(real, dims, sizes)
     parts = [None if part is None else _fit(part, named, points) for part in (real, imag)]
@@ -247,13 +249,13 @@ def _require_norm(norm: object) -> str:
     )
 
 
-def _plan(x: Tensor, dims: object, sizes: object) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def _plan(x: Tensor, dims: Dims, sizes: Sizes) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """The axes, counted from the front, and the number of points along each."""
-    points = None if sizes is None else whole_list(sizes, "sizes")
+    points = None if sizes is None else sizes_of(sizes)
     if dims is None:
         named = all_axes(x) if points is None else tuple(range(x.ndim))[x.ndim - len(points) :]
     else:
-        named = axes(x, whole_list(dims, "dims"))
+        named = axes(x, dims)
     if points is None:
         points = tuple([x.shape[dim] for dim in named])
     if not named or len(points) != len(named) or min(points) < 1:
