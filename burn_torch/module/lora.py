@@ -13,6 +13,8 @@ import math
 from dataclasses import dataclass, field, replace
 from typing import ClassVar, final
 
+from burn_torch import ops
+from burn_torch.core.ambient import first_element
 from burn_torch.core.checking import checked
 from burn_torch.core.dtype import DType
 from burn_torch.core.errors import ArgumentError
@@ -20,7 +22,9 @@ from burn_torch.module.initializer import Initializer
 from burn_torch.module.param import Param
 from burn_torch.module.param_group import ParamGroup
 from burn_torch.module.reparameterization import Reparameterization
+from burn_torch.module.scope import draw
 from burn_torch.tensor import Tensor
+from burn_torch.tensor.apply import apply_one
 
 __all__ = ["Lora", "LoraAdapter"]
 
@@ -32,6 +36,7 @@ class LoraAdapter(Reparameterization):
 
     Shapes: base (d_input, d_output), a (d_input, rank), b (rank, d_output).
     Dtypes: a and b have the same float type; the sum is computed in theirs and has that of the base.
+    While training, a Linear drops elements of what it multiplies by a, with probability `dropout`.
     PyTorch: PEFT's lora_A.weight is a turned round, lora_B.weight is b turned round.
     """
 
@@ -40,6 +45,7 @@ class LoraAdapter(Reparameterization):
     a: Param
     b: Param
     scale: float
+    dropout: float = 0.0
 
     def delta(self) -> Tensor:
         """scale * (a @ b): what is added to the base."""
@@ -52,7 +58,10 @@ class LoraAdapter(Reparameterization):
 
     def add_product(self, y: Tensor, x: Tensor) -> Tensor:
         """y + x @ delta, by way of the rank: neither the delta nor its gradient is ever a matrix of the base's size."""
-        return self._add(y, x.cast(self.a.val().dtype).matmul(self.a.val()))
+        x = x.cast(self.a.val().dtype)
+        if self.dropout and x.backend.trains:
+            x = apply_one(ops.dropout, (x, self.dropout, *draw(self)), first_element(x.spec.shape))
+        return self._add(y, x.matmul(self.a.val()))
 
     def add_rows(self, y: Tensor, rows_of_a: Tensor) -> Tensor:
         """y with the rows of the delta added that belong to some rows of a."""
@@ -85,6 +94,7 @@ class Lora:
     dtype             the type of a and b, by default that of the base
     param_group       which matrices have adapters, by default all parameters of two axes
     rank_stabilized   scales by alpha / sqrt(rank) instead, PEFT's use_rslora
+    dropout           the probability that a Linear drops an element of what a is multiplied by, while training
     """
 
     rank: int
@@ -93,6 +103,7 @@ class Lora:
     dtype: DType | None = None
     param_group: ParamGroup = field(default_factory=ParamGroup.all)
     rank_stabilized: bool = False
+    dropout: float = 0.0
 
     def __post_init__(self) -> None:
         std = self.init_std
@@ -100,12 +111,13 @@ class Lora:
             "rank of 1 or more": self.rank >= 1,
             "a finite alpha": math.isfinite(self.alpha),
             "init_std above 0": std is None or 0 < std < math.inf,
+            "dropout from 0 to below 1": 0 <= self.dropout < 1,
             "a float dtype": self.dtype is None or self.dtype.is_float,
         }
         if not all(right.values()):
             raise ArgumentError(
                 "Lora: this is not an adapter",
-                given=f"rank {self.rank}, alpha {self.alpha}, init_std {std}, dtype {self.dtype}",
+                given=f"rank {self.rank}, alpha {self.alpha}, init_std {std}, {self.dtype}, dropout {self.dropout}",
                 expected=", ".join(words for words, holds in right.items() if not holds),
                 mend="Lora(rank=8, alpha=16.0) is usual",
             )
@@ -142,4 +154,4 @@ class Lora:
                 Initializer.Zeros.init((self.rank, d_output), param.device),
             )
         )
-        return LoraAdapter(a, b, self.scale)
+        return LoraAdapter(a, b, self.scale, self.dropout)

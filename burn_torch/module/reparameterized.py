@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from burn_torch.module.module import Module
     from burn_torch.module.reparameterization import Reparameterization, Reparameterizer
 
-__all__ = ["Reparameterized", "adapted_params", "apply_lora", "apply_to", "merge_into"]
+__all__ = ["Reparameterized", "adapted_params", "apply_lora", "apply_to", "merge_into", "remove_adapters"]
 
 M = TypeVar("M", bound="Module")
 
@@ -183,3 +183,12 @@ def adapted_params(module: Module) -> dict[str, Reparameterized]:
         for path, place in tree.walk(module, leaves=_PLACES)
         if isinstance(place, Reparameterized) and place.adapter() is not None
     }
+
+
+def remove_adapters(module: M) -> M:
+    """The module without low-rank adapters: their bases are its parameters, frozen as they were."""
+    return tree.rebuild(
+        module,
+        lambda leaf: leaf.stored if isinstance(leaf, Reparameterized) and leaf.adapter() is not None else leaf,
+        leaves=_PLACES,
+    )

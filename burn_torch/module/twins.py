@@ -11,6 +11,7 @@ from burn_torch.core.dtype import DType
 from burn_torch.core.spec import Shape
 from burn_torch.module import tree
 from burn_torch.module.param import Param
+from burn_torch.module.reparameterized import Reparameterized
 from burn_torch.module.running_state import RunningState
 
 __all__ = ["Place", "Twin", "places"]
@@ -82,6 +83,10 @@ def _places(value: object, path: str, above: tuple[str, ...], prefixes: tuple[st
         where = tree.join_path(path, field)
         if isinstance(child, Param | RunningState):
             yield Place(where, child, name, ".".join(here), _twins(layer, field, child, prefixes))
+        elif isinstance(child, Reparameterized):  # its base lies where the parameter would
+            yield Place(where, child.stored, name, ".".join(here), _twins(layer, field, child.stored, prefixes))
+            names = tuple(tree.join_path(prefix, f"{field}.{child.change.NAME}") for prefix in prefixes)
+            yield from _places(child.change, tree.join_path(where, child.change.NAME), here, names)
         elif not isinstance(child, tree.LEAVES):
             blocks = _BLOCKS.get(layer)
             inner = _rename_child(value, field, prefixes)
@@ -138,9 +143,9 @@ Blocks: TypeAlias = Callable[[Any, str, Place, str, Sequence[str]], "list[Twin]"
 # -- tensors that hold several values --------------------------------------------------------------------------
 def _attention(value: object, field: str, place: Place, where: str, prefixes: Sequence[str]) -> list[Twin]:
     order = ("query", "key", "value")
-    if field not in order:
-        return []
     name = place.path.removeprefix(f"{where}.")
+    if field not in order or "." in name:  # what a weight is computed with is not joined
+        return []
     turned = any(twin.turned for twin in place.torch)
     return [Twin(tree.join_path(prefix, f"in_proj_{name}"), order.index(field), 3, turned) for prefix in prefixes]
 
@@ -163,9 +168,9 @@ def _recurrent(*gates: str) -> Blocks:
     """Gates in the order of PyTorch's rows, each with a map of the input and one of the hidden state."""
 
     def twins(value: object, field: str, place: Place, where: str, prefixes: Sequence[str]) -> list[Twin]:
-        if field not in gates:
-            return []
         transform, _, name = place.path.removeprefix(f"{where}.").partition(".")
+        if field not in gates or "." in name:
+            return []
         which = {"input_transform": "ih", "hidden_transform": "hh"}[transform]
         turned = any(twin.turned for twin in place.torch)
         return [

@@ -141,6 +141,28 @@ def read_optimizer(path: Path) -> None:
     )
 
 
+@cache
+def _adapters() -> dict[str, bytes]:
+    import tempfile
+
+    from burn_torch.module import Lora
+    from burn_torch.record.stores import PeftStore
+
+    with tempfile.TemporaryDirectory() as folder:
+        net().apply_lora(Lora(2, 4.0)).save_into(PeftStore.from_file(folder))
+        return {path.name: path.read_bytes() for path in Path(folder).iterdir()}
+
+
+_SETTINGS: Final = "adapter_config.json"
+
+
+def read_adapters(path: Path) -> None:
+    """A folder of PEFT with these settings, whose tensors are sound."""
+    from burn_torch.record.stores import PeftStore
+
+    net().load_from(PeftStore.from_file(path.parent))
+
+
 READERS: Final[dict[str, Reader]] = {
     "safetensors": Reader("m.safetensors", foreign_safetensors, read_foreign, either(bytes_changed, header_changed)),
     "safetensors, ours": Reader(
@@ -173,6 +195,16 @@ READERS: Final[dict[str, Reader]] = {
         either(bytes_changed, header_changed),
         beside=_beside_shard,
         sealed=True,
+    ),
+    "peft": Reader(
+        _SETTINGS,
+        lambda: [
+            _adapters()[_SETTINGS],
+            b'{"peft_type": "LORA", "r": 2, "alpha_pattern": {"a": 4}, "use_rslora": true}',
+        ],
+        read_adapters,
+        either(words_changed, json_changed),
+        beside=lambda: {name: data for name, data in _adapters().items() if name != _SETTINGS},
     ),
     "optimizer": Reader(
         "m.safetensors", lambda: [_optimizer()], read_optimizer, either(bytes_changed, header_changed), sealed=True

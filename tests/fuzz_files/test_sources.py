@@ -65,6 +65,7 @@ MODULES: Final = {
     "burn_torch/record/file_format.py": "safetensors",
     "burn_torch/record/gzip_file.py": "mpk.gz",
     "burn_torch/record/source.py": "safetensors",
+    "burn_torch/record/stores/peft.py": "peft",
     "burn_torch/record/stores/pytorch.py": "pt",
     "burn_torch/train/artifact.py": WRITES,
     "burn_torch/train/logger/metric.py": "metric log",

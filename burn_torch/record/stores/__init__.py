@@ -7,6 +7,7 @@ from burn_torch.record.stores.adapter import *
 from burn_torch.record.stores.base import *
 from burn_torch.record.stores.files import *
 from burn_torch.record.stores.filter import PathFilter as PathFilter
+from burn_torch.record.stores.peft import *
 from burn_torch.record.stores.pytorch import PytorchStore as PytorchStore
 from burn_torch.record.stores.remap import KeyRemapper as KeyRemapper
 from burn_torch.record.stores.remap import map_indices_contiguous as map_indices_contiguous
