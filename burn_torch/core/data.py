@@ -12,8 +12,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from burn_torch.core.checking import Measured, checked, checked_late
 from burn_torch.core.distribution import Distribution
-from burn_torch.core.dtype import DType
+from burn_torch.core.dtype import FLOAT8, DType
 from burn_torch.core.errors import ArgumentError, DTypeError, ShapeError
+from burn_torch.core.small_floats import encode_small_floats, small_float_values
 from burn_torch.core.spec import Shape
 from burn_torch.core.tolerance import Tolerance
 from burn_torch.core.wording import counted, described, first_line
@@ -32,7 +33,7 @@ class TensorData:
     """A host array with an element type.
 
     `array` holds the values; bfloat16, which numpy lacks, lies in it as its 16 bits in uint16, and `values` gives it
-    as float32.
+    as float32; so do the floats of 8 bits, in uint8.
     """
 
     __slots__ = ("array", "dtype")
@@ -184,7 +185,9 @@ class TensorData:
 
     @property
     def values(self) -> Array:
-        """The values as a numpy array; bfloat16 comes as float32."""
+        """The values as a numpy array; bfloat16 and the floats of 8 bits come as float32."""
+        if self.dtype in FLOAT8:
+            return small_float_values(_FORMATS[self.dtype])[self.array].astype(np.float32)
         return f32_from_bf16(self.array) if self.dtype is DType.BF16 else self.array
 
     @property
@@ -201,6 +204,8 @@ class TensorData:
         with np.errstate(invalid="ignore", over="ignore"):
             if dtype is DType.BF16:
                 return TensorData(bf16_from_f32(values.astype(np.float32)), dtype)
+            if dtype in FLOAT8:
+                return TensorData(_encode(values, dtype), dtype)
             return TensorData(values.astype(dtype.numpy), dtype)
 
     convert_dtype = convert
@@ -219,6 +224,8 @@ class TensorData:
             lost = (values < low) | (values > high)
         else:
             lost = np.isfinite(values) & ~np.isfinite(converted.values)
+            if dtype in FLOAT8:  # which may stay at their largest number
+                lost |= np.isfinite(values) & (np.abs(values) > high)
         if not lost.any():
             return converted
         lost_values = np.asarray(values)[lost]
@@ -394,6 +401,9 @@ def _of_torch(tensor: Any) -> TensorData:
         )
     try:
         host = tensor.cpu().resolve_conj().resolve_neg()
+        if name in _BITS_OF_TORCH:
+            dtype = _BITS_OF_TORCH[name]
+            return TensorData(host.contiguous().view(torch.uint8).numpy(), dtype)
         if name == "bfloat16":
             return TensorData(host.contiguous().view(torch.int16).numpy().view(np.uint16), DType.BF16)
         array = host.numpy()
@@ -409,6 +419,8 @@ def _of_torch(tensor: Any) -> TensorData:
 
 
 _SHOWN: Final = 5
+_FORMATS: Final = {DType.F8_E4M3: "E4M3", DType.F8_E5M2: "E5M2"}
+_BITS_OF_TORCH: Final = {"float8_e4m3fn": DType.F8_E4M3, "float8_e5m2": DType.F8_E5M2}
 
 
 def _sizes(shape: Sequence[int]) -> Shape:
@@ -438,6 +450,14 @@ def _even(generator: np.random.Generator, low: float, high: float, shape: Shape,
     if dtype.is_int:
         return generator.integers(math.ceil(low), math.ceil(high), shape, dtype=np.int64)
     return np.asarray(generator.uniform(low, high, shape))
+
+
+def _encode(values: Array, dtype: DType) -> Array:
+    """The nearest floats of 8 bits; beyond their range e4m3 stays at its largest, and e5m2 is infinite."""
+    codes = encode_small_floats(values, _FORMATS[dtype])
+    if dtype is DType.F8_E4M3:
+        return codes
+    return np.where(np.abs(values) >= 61440.0, codes & 0x80 | 0x7C, codes).astype(np.uint8)  # halfway to 2^16
 
 
 def bf16_from_f32(values: NDArray[np.float32]) -> NDArray[np.uint16]:

@@ -19,7 +19,20 @@ from burn_torch.core.wording import described
 if TYPE_CHECKING:
     from burn_torch.core.quantization import QFloat, QuantScheme
 
-__all__ = ["ALL", "BOOL", "FLOAT", "INT", "NUMERIC", "DType", "DTypeClass", "FloatInfo", "IntInfo", "rounded_to"]
+__all__ = [
+    "ALL",
+    "BOOL",
+    "FLOAT",
+    "FLOAT8",
+    "INT",
+    "NUMERIC",
+    "STORED",
+    "DType",
+    "DTypeClass",
+    "FloatInfo",
+    "IntInfo",
+    "rounded_to",
+]
 
 
 class _UnknownType(DTypeError, KeyError):
@@ -68,8 +81,12 @@ class IntInfo:
 class DType:
     """An element type, named as Burn names it: `DType.F32`, `DType.I64`, `DType.BOOL`.
 
-    `kind` is "float", "int", "uint" or "bool".  `itemsize` is in bytes.  `numpy` is the array type that holds it;
-    numpy has no bfloat16, so BF16 is held as its upper 16 bits in uint16 (see TensorData).
+    `kind` is "float", "float8", "int", "uint" or "bool".  `itemsize` is in bytes.  `numpy` is the array type that holds
+    it; numpy has no bfloat16, so BF16 is held as its upper 16 bits in uint16 (see TensorData), and the floats of 8 bits
+    as theirs in uint8.
+
+    F8_E4M3 and F8_E5M2 store and move values: cast them to a wider float to compute.  PyTorch: torch.float8_e4m3fn,
+    torch.float8_e5m2.
     """
 
     __slots__ = ("itemsize", "kind", "name", "numpy")
@@ -80,6 +97,8 @@ class DType:
     """Burn's f32 that a device may compute in fewer digits: F32 itself, which no device here computes in fewer."""
     F16: ClassVar[DType]
     BF16: ClassVar[DType]
+    F8_E4M3: ClassVar[DType]
+    F8_E5M2: ClassVar[DType]
     I64: ClassVar[DType]
     I32: ClassVar[DType]
     I16: ClassVar[DType]
@@ -111,6 +130,11 @@ class DType:
         return self.kind == "float"
 
     @property
+    def is_of_numpy(self) -> bool:
+        """Tells if numpy has the type, and does not hold its bits as integers."""
+        return self is not DType.BF16 and self.kind != "float8"
+
+    @property
     def is_int(self) -> bool:
         """Tells if it is a signed or unsigned integer type."""
         return self.kind in ("int", "uint")
@@ -135,7 +159,7 @@ class DType:
             raise _wrong_kind(self, "finfo", "float", "iinfo")
         bits = 8 * self.itemsize
         bias = (1 << (bits - 2 - digits)) - 1
-        largest = (2.0 - 2.0**-digits) * 2.0**bias
+        largest = 448.0 if self is DType.F8_E4M3 else (2.0 - 2.0**-digits) * 2.0**bias  # e4m3 has no infinity
         least = 2.0 ** (1 - bias)
         return FloatInfo(self, bits, 2.0**-digits, -largest, largest, least, math.ldexp(least, -digits))
 
@@ -219,6 +243,8 @@ _TABLE: Final = (
     ("f32", "float", np.float32),
     ("f16", "float", np.float16),
     ("bf16", "float", np.uint16),
+    ("f8_e4m3", "float8", np.uint8),
+    ("f8_e5m2", "float8", np.uint8),
     ("i64", "int", np.int64),
     ("i32", "int", np.int32),
     ("i16", "int", np.int16),
@@ -229,7 +255,7 @@ _TABLE: Final = (
     ("u8", "uint", np.uint8),
     ("bool", "bool", np.bool_),
 )
-_FRACTION_BITS: Final = {"f64": 52, "f32": 23, "f16": 10, "bf16": 7}
+_FRACTION_BITS: Final = {"f64": 52, "f32": 23, "f16": 10, "bf16": 7, "f8_e4m3": 3, "f8_e5m2": 2}
 """The bits of a float after its leading 1."""
 _BY_NAME: dict[str, DType] = {}
 for _name, _kind, _storage in _TABLE:
@@ -243,7 +269,7 @@ for _name, _text in BURN_TORCH.items():  # of torch and numpy, and Burn's in sma
         attach_spellings(DType, {_name: _text})
 attach_spellings(DType, {_name: f"DType.{_name.upper()}" for _name in _BY_NAME})
 
-_BY_NUMPY = {dtype.numpy: dtype for dtype in _BY_NAME.values() if dtype is not DType.BF16}
+_BY_NUMPY = {dtype.numpy: dtype for dtype in _BY_NAME.values() if dtype.is_of_numpy}
 
 
 @final
@@ -270,7 +296,9 @@ FLOAT = DTypeClass("float", DType.F64, DType.F32, DType.F16, DType.BF16)
 INT = DTypeClass("integer", *(dtype for dtype in _BY_NAME.values() if dtype.is_int))
 BOOL = DTypeClass("bool", DType.BOOL)
 NUMERIC = FLOAT | INT
-ALL = DTypeClass("any", *_BY_NAME.values())
+FLOAT8 = DTypeClass("8-bit float", DType.F8_E4M3, DType.F8_E5M2)
+ALL = NUMERIC | BOOL
+STORED = DTypeClass("any", *_BY_NAME.values())
 
 
 def rounded_to(dtype: DType, number: float) -> float:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import functools
 import math
 from itertools import pairwise
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from burn_torch.core.data import Array
+if TYPE_CHECKING:
+    from burn_torch.core.data import Array
 
 __all__ = ["encode_small_floats", "pack_words", "small_float_bounds", "small_float_signs", "small_float_values"]
 

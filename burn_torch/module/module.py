@@ -345,7 +345,7 @@ Module.__init__ = checked_constructor(Module, Module.__init__)  # type: ignore[m
 
 def _kind(param: Param) -> str:
     dtype = param.val().dtype
-    return "float" if dtype.is_float else "int" if dtype.is_int else "bool"
+    return "bool" if dtype.is_bool else "int" if dtype.is_int else "float"
 
 
 def _visit(value: object, visitor: ModuleVisitor, path: str) -> None:

@@ -100,7 +100,7 @@ class TensorValues:
     def peek(self) -> TensorData:
         """The values where they lie, if that is here; nobody may write to them."""
         tensor = self._tensor
-        if tensor.place != "cpu" or tensor.dtype is DType.BF16:
+        if tensor.place != "cpu" or not tensor.dtype.is_of_numpy:
             return tensor.into_data()
         return TensorData(np.asarray(tensor), tensor.dtype)
 

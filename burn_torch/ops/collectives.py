@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from burn_torch.core.dtype import ALL, FLOAT, NUMERIC, DType
+from burn_torch.core.dtype import FLOAT, NUMERIC, STORED, DType
 from burn_torch.core.errors import DistributedError
 from burn_torch.core.spec import TensorSpec
 from burn_torch.ops.faults import dtype_fault, shape_fault
@@ -207,7 +207,7 @@ def all_gather(x: TensorSpec, *, world: int) -> TensorSpec:
     PyTorch: torch.distributed.all_gather_into_tensor.
     """
     _check(world)
-    return x.require(ALL).with_shape((world, *x.shape))
+    return x.require(STORED).with_shape((world, *x.shape))
 
 
 @all_gather.gradient
@@ -270,7 +270,7 @@ def broadcast(x: TensorSpec, *, source: int = 0, world: int) -> TensorSpec:
     PyTorch: torch.distributed.broadcast.
     """
     _check(world, source=source)
-    return x.require(ALL)
+    return x.require(STORED)
 
 
 @broadcast.gradient

@@ -7,7 +7,7 @@ from functools import partial
 import numpy as np
 import torch
 
-from burn_torch.core.dtype import NUMERIC, DType
+from burn_torch.core.dtype import FLOAT8, NUMERIC, DType
 from burn_torch.core.spec import FLOAT_NUMBER, Shape, TensorSpec
 from burn_torch.ops.faults import dtype_fault, shape_fault
 from burn_torch.ops.held_numbers import held, require_numbers
@@ -24,6 +24,12 @@ def _constant(shape: Shape, dtype: DType, place: str) -> TensorSpec:
     if any(size < 0 for size in shape):
         raise shape_fault(
             f"a negative size in {shape}", expected="sizes of 0 or more", mend="check how the shape is worked out"
+        )
+    if dtype in FLOAT8:
+        raise dtype_fault(
+            f"a constant of {dtype}",
+            expected="a type that computes",
+            mend=f"make it in f32 and cast it: .cast(DType.{dtype.name.upper()})",
         )
     return TensorSpec.of(shape, dtype, place)
 

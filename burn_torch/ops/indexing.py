@@ -308,6 +308,7 @@ def nonzero(x: TensorSpec) -> None:
 
     Shapes: x (*s) -> (n, axes of x).  Dtypes: any -> i64.  PyTorch: torch.nonzero; Burn: argwhere.
     """
+    x.require(ALL)
 
 
 # -- one_hot ---------------------------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ import numpy as np
 import torch
 
 from burn_torch import ops
-from burn_torch.core.dtype import ALL, NUMERIC, DType, DTypeClass
+from burn_torch.core.dtype import NUMERIC, STORED, DType, DTypeClass
 from burn_torch.core.errors import ConfigError
 from burn_torch.core.spec import Shape, TensorSpec
 from burn_torch.ops.bounds import checking, indexing, on_host, require_indices
@@ -33,7 +33,7 @@ from burn_torch.ops.shapes import expand, flip, reshape
 from burn_torch.ops.slicing import narrow, pad
 from burn_torch.ops.value import Primitive, Value
 
-_ACCEPTS: dict[str, DTypeClass] = {"assign": ALL, "add": NUMERIC, "mul": NUMERIC, "min": NUMERIC, "max": NUMERIC}
+_ACCEPTS: dict[str, DTypeClass] = {"assign": STORED, "add": NUMERIC, "mul": NUMERIC, "min": NUMERIC, "max": NUMERIC}
 _TORCH_REDUCTION = {"mul": "prod", "min": "amin", "max": "amax"}
 _NUMPY_AT = {"add": np.add, "mul": np.multiply, "min": np.minimum, "max": np.maximum}
 

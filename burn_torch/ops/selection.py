@@ -8,13 +8,13 @@ from typing import Any, Final
 import numpy as np
 import torch
 
-from burn_torch.core.dtype import ALL, BOOL, FLOAT, NUMERIC, DType
+from burn_torch.core.dtype import BOOL, FLOAT, NUMERIC, STORED, DType
 from burn_torch.core.spec import NumberSpec, TensorSpec
 from burn_torch.ops.comparison import greater_equal, lower_equal
 from burn_torch.ops.held_numbers import held
 from burn_torch.ops.laws import Converts, Select, Unsigned
 from burn_torch.ops.logic import bool_and, bool_not
-from burn_torch.ops.op import Call, PerCall, op
+from burn_torch.ops.op import Call, Candidate, PerCall, op
 from burn_torch.ops.rules import broadcast_shapes, elementwise, sum_to
 from burn_torch.ops.samples import booleans, distinct, fixed, sample, uniform
 from burn_torch.ops.signature import Number, Operand
@@ -162,8 +162,16 @@ _HELD_BY: Final = {
 }
 
 
+def _torch_cast(call: Call) -> Candidate:
+    dtype = call.attrs["dtype"]
+    if dtype is not DType.F8_E4M3 or call.is_input:
+        return TorchCode("{0}.to({dtype})", dtype=TO_TORCH[dtype])
+    # torch gave NaN beyond the range before version 2.13, and stays at the largest number since
+    return lambda x: x.float().clamp(-448.0, 448.0).to(torch.float8_e4m3fn)
+
+
 @op(
-    torch=PerCall(lambda call: TorchCode("{0}.to({dtype})", dtype=TO_TORCH[call.attrs["dtype"]])),
+    torch=PerCall(_torch_cast),
     numpy=lambda x, *, dtype: x.astype(dtype.numpy, copy=False),
     view="same",
     pointwise="cast({0}, {dtype})",
@@ -185,10 +193,10 @@ def cast(x: TensorSpec, *, dtype: DType) -> TensorSpec:
     """The same values in another element type; of the same type x itself.
 
     Shapes: x (*s) -> (*s).  Dtypes: any to any.  Floats to integers go toward zero, to bool they are "not zero";
-    what an integer type cannot hold is not defined.  Between floats the gradient is cast back; through integers and
-    bool there is none.
+    what an integer type cannot hold is not defined.  Beyond its range f8_e4m3 gives its largest number, and f8_e5m2 an
+    infinity.  Between floats the gradient is cast back; through integers, bool and floats of 8 bits there is none.
     """
-    return x.require(ALL).with_dtype(dtype)
+    return x.require(STORED).with_dtype(dtype)
 
 
 @cast.gradient

@@ -15,6 +15,8 @@ TO_TORCH: Final[dict[DType, torch.dtype]] = {
     DType.F32: torch.float32,
     DType.F16: torch.float16,
     DType.BF16: torch.bfloat16,
+    DType.F8_E4M3: torch.float8_e4m3fn,
+    DType.F8_E5M2: torch.float8_e5m2,
     DType.I64: torch.int64,
     DType.I32: torch.int32,
     DType.I16: torch.int16,
@@ -28,5 +30,11 @@ TO_TORCH: Final[dict[DType, torch.dtype]] = {
 
 FROM_TORCH: Final[dict[torch.dtype, DType]] = {theirs: ours for ours, theirs in TO_TORCH.items()}
 
-SIGNED: Final = {DType.U16: DType.I16, DType.U32: DType.I32, DType.U64: DType.I64}
+SIGNED: Final = {
+    DType.U16: DType.I16,
+    DType.U32: DType.I32,
+    DType.U64: DType.I64,
+    DType.F8_E4M3: DType.I8,
+    DType.F8_E5M2: DType.I8,
+}
 """The signed types of the same bits, for types on which torch computes almost nothing."""

@@ -1,5 +1,7 @@
 """Computes u16, u32 and u64 on torch, which has hardly a kernel for them, on signed integers of the same bits.
 
+Floats of 8 bits, which rows only move, are moved as such too.
+
 A row says by its law `Unsigned` how.  Nothing is widened, so every width is computed alike.
 """
 

@@ -135,7 +135,7 @@ class DataMethods(FloatMethods):
         refuse_tracers("numpy")
         leaf, primitive = self._leaf()
         shared = None
-        if self.spec.place == "cpu" and self.spec.dtype is not DType.BF16:
+        if self.spec.place == "cpu" and self.spec.dtype.is_of_numpy:
             shared = capabilities(leaf).as_array(primitive)
         if shared is None and copy is False:
             raise told(

@@ -79,7 +79,7 @@ def block(
 
     imag: imaginary parts beside `data`, of a ComplexTensor.
     """
-    kind = "Bool" if spec.dtype.is_bool else "Float" if spec.dtype.is_float else "Int"
+    kind = "Bool" if spec.dtype.is_bool else "Int" if spec.dtype.is_int else "Float"
     values, element = data.values, _element(spec.dtype, options)
     if imag is not None:
         kind, values, element = "Complex", _join(values, imag.values), _complex_element(element)

@@ -105,7 +105,7 @@ def test_a_file_of_another_program_loads(tmp_path: Path) -> None:
     ("header", "data", "what"),
     [
         (plain("BOOL", [2], 2), b"\2\1", "items.a is of truth values, and has bytes other than 0 and 1"),
-        (plain("F8_E4M3", [2], 2), b"\0\0", "items.a has the type F8_E4M3"),
+        (plain("F8_E8M0", [2], 2), b"\0\0", "items.a has the type F8_E8M0"),
         (plain("BOOL", [2**63, 2**63], 2), b"\0\0", "it is damaged: items.a has a shape that no tensor has"),
         (plain("BOOL", [2**62, 2**62], 2), b"\0\0", "it is damaged: items.a has a shape that no tensor has"),
         (plain("BOOL", [1] * 33, 1), b"\0", "it is damaged: items.a has a shape that no tensor has"),

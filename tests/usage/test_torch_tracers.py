@@ -189,7 +189,7 @@ def given_back() -> torch.Tensor:
         lambda: torch.masked.masked_tensor(T, T > 1),
         lambda: torch.nn.UninitializedParameter(),
         lambda: torch.nn.UninitializedBuffer(),
-        lambda: torch.ones(2).to(torch.float8_e4m3fn),
+        lambda: torch.ones(2).to(torch.float8_e4m3fnuz),
         lambda: torch._to_functional_tensor(torch.ones(3, device="meta")),
         given_back,
     ],

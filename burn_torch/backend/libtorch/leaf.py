@@ -102,9 +102,10 @@ class LibTorch(Backend):
 
     def share(self, data: TensorData) -> torch.Tensor:
         """Host data as a tensor on the same memory, which must be writable and nobody else's."""
-        if data.dtype is DType.BF16:
-            return torch.from_numpy(data.array.view(np.int16)).view(torch.bfloat16).reshape(data.shape)
-        return torch.from_numpy(data.array)
+        if data.dtype.is_of_numpy:
+            return torch.from_numpy(data.array)
+        bits = data.array.view(_BITS[data.dtype.itemsize])
+        return torch.from_numpy(bits).view(TO_TORCH[data.dtype]).reshape(data.shape)
 
     def widened(self, data: TensorData, dtype: DType, place: str) -> torch.Tensor:
         """A copy of host data in a wider float type, which holds each value: torch takes one pass, numpy three."""
@@ -120,8 +121,9 @@ class LibTorch(Backend):
         dtype = FROM_TORCH[primitive.dtype]
         try:
             host = primitive.detach().cpu()
-            if dtype is DType.BF16:
-                return TensorData(host.contiguous().view(torch.int16).numpy().view(np.uint16).copy(), dtype)
+            if not dtype.is_of_numpy:
+                bits = host.contiguous().view(_WORDS[dtype.itemsize]).numpy()
+                return TensorData(bits.view(dtype.numpy).copy(), dtype)
             array = host.numpy()
         except (RuntimeError, AssertionError) as err:
             raise unreadable("into_data", (primitive,)) or err from None
@@ -176,6 +178,8 @@ assert set(TO_TORCH) >= set(FROM_TORCH.values())
 
 _LARGE: Final = 1 << 20
 """Bytes from which torch copies: numpy asks the system for huge pages, whose zeros cost twice the copy."""
+_BITS: Final = {1: np.uint8, 2: np.int16}
+"""Types of numpy that torch knows, for the bits of floats that numpy lacks."""
 _WORDS: Final = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 

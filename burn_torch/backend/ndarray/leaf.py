@@ -1,6 +1,6 @@
 """NdArray: computes on numpy arrays, on the host.
 
-Arrays are never written after they are made.  bfloat16, which numpy lacks, is refused by name.
+Arrays are never written after they are made.  bfloat16 and floats of 8 bits, which numpy lacks, are refused by name.
 """
 
 from __future__ import annotations
@@ -26,14 +26,16 @@ __all__ = ["NdArray"]
 
 Array = NDArray[Any]
 
+_NAMES: Final = {DType.BF16: "bfloat16", DType.F8_E4M3: "float8", DType.F8_E5M2: "float8"}
+
 
 @final
 class ArrayCapabilities(Capabilities):
     """Those of NdArray: arrays on the host, none of them bfloat16."""
 
     def supports(self, dtype: DType, place: str) -> bool:
-        """All types but bfloat16."""
-        return dtype is not DType.BF16
+        """All types that numpy has: not bfloat16, and no float of 8 bits."""
+        return dtype.is_of_numpy
 
     def as_array(self, primitive: Array) -> Array:
         """A view of the array."""
@@ -72,9 +74,9 @@ class NdArray(Backend):
 
     def _plan(self, call: Call) -> Candidate:
         for spec in (*call.specs, *call.results):
-            if isinstance(spec, TensorSpec) and spec.dtype is DType.BF16:
+            if isinstance(spec, TensorSpec) and not spec.dtype.is_of_numpy:
                 raise DTypeError(
-                    f"{call.op.name}: numpy has no bfloat16",
+                    f"{call.op.name}: numpy has no {_NAMES[spec.dtype]}",
                     given=repr(call),
                     expected="f64, f32, f16, integers or bool on NdArray",
                     mend="cast to f32, or use Device.cpu(), whose leaf is torch",
@@ -87,14 +89,14 @@ class NdArray(Backend):
     def from_data(self, data: TensorData, place: str) -> Array:
         """Copies host data."""
         self.capabilities.check_place(place)
-        if data.dtype is DType.BF16:
-            data = self._refuse_bf16(data)
+        if not data.dtype.is_of_numpy:
+            data = self._refuse_type(data)
         return np.array(data.array, order="C", copy=True)
 
-    def _refuse_bf16(self, data: TensorData) -> TensorData:
+    def _refuse_type(self, data: TensorData) -> TensorData:
         raise DTypeError(
-            "from_data: numpy has no bfloat16",
-            given=f"data {data.shape} bf16",
+            f"from_data: numpy has no {_NAMES[data.dtype]}",
+            given=f"data {data.shape} {data.dtype}",
             expected="f64, f32, f16, integers or bool on NdArray",
             mend="data.convert(DType.F32), or use Device.cpu(), whose leaf is torch",
         )

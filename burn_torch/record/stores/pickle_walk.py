@@ -291,7 +291,7 @@ _DTYPES: Final = {
     "float64": ("f64", 8), "float32": ("f32", 4), "float16": ("f16", 2), "bfloat16": ("bf16", 2), "int64": ("i64", 8),
     "int32": ("i32", 4), "int16": ("i16", 2), "int8": ("i8", 1), "uint64": ("u64", 8), "uint32": ("u32", 4),
     "uint16": ("u16", 2), "uint8": ("u8", 1), "bool": ("bool", 1), "complex64": ("complex64", 8),
-    "complex128": ("complex128", 16),
+    "complex128": ("complex128", 16), "float8_e4m3fn": ("f8_e4m3", 1), "float8_e5m2": ("f8_e5m2", 1),
 }  # fmt: skip
 _REBUILT: Final = ("torch._utils._rebuild_tensor", "torch._utils._rebuild_tensor_v2", "torch._utils._rebuild_tensor_v3")
 _DTYPE_NAME: Final = re.compile(r"q?u?int\d+\w*|b?float\d+\w*|complex\d+|bool")
