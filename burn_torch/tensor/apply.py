@@ -11,6 +11,7 @@ from typing import Any, Final, Protocol, TypeVar
 
 import numpy as np
 
+from burn_torch.backend import Backend
 from burn_torch.core.dtype import DType
 from burn_torch.core.errors import BurnTorchError, DTypeError
 from burn_torch.core.frames import told
@@ -130,7 +131,9 @@ def flat(x: T) -> T:
 
 def indices(x: T) -> T:
     """Indices, which rows give as i64, as the integers that their device is configured for."""
-    dtype = defaults_at(x.backend, x.spec.place).of(DType.I64)
+    stack = x.backend
+    assert isinstance(stack, Backend), "rows trace gradients on values, which have no such methods"
+    dtype = defaults_at(stack, x.spec.place).of(DType.I64)
     return x if dtype is DType.I64 else unary(REGISTRY["cast"], x, dtype)
 
 

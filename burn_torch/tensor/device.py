@@ -210,8 +210,8 @@ class Device(metaclass=Named):
 
     def gradient_checkpointing_strategy(self) -> GradientCheckpointingStrategy | None:
         """Returns what the tape keeps; None on a device without gradients."""
-        stack: Any = self._stack
-        return GradientCheckpointingStrategy(stack.checkpoint) if stack.is_autodiff else None
+        stack = self._stack
+        return GradientCheckpointingStrategy(stack.checkpoint) if isinstance(stack, Autodiff) else None
 
     def inner(self) -> Device:
         """The same place without the outermost decorator.  Raises: DeviceError on a leaf."""

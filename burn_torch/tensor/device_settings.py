@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass
-from typing import Any, Final, final
+from typing import Final, final
 
 from burn_torch.backend import Backend
 from burn_torch.core.checking import checked
@@ -115,7 +115,7 @@ class Defaults:
 _OF_PLACES: Final[dict[tuple[Backend, str], Defaults]] = {}
 
 
-def defaults_at(stack: Any, place: str) -> Defaults:
+def defaults_at(stack: Backend, place: str) -> Defaults:
     """The default types of a place: one object for all stacks over a leaf, traced ones too."""
     if stack.session is not None:
         stack = stack.real
