@@ -43,7 +43,7 @@ _EXPORTS: Final = {
     "core.ambient": ("seed",),
     "module.scope": ("StepScope",),
     "ops.op": ("op",),
-    "tensor": ("BroadcastWarning", "ComplexTensor", "Device", "Gradients", "Tensor"),
+    "tensor": ("BroadcastWarning", "ComplexTensor", "Device", "Gradients", "Tensor", "linalg"),
     "transform": (
         "MemoryLimitWarning",
         "PerSampleLoopWarning",

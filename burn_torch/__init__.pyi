@@ -64,6 +64,7 @@ from burn_torch.tensor import ComplexTensor as ComplexTensor
 from burn_torch.tensor import Device as Device
 from burn_torch.tensor import Gradients as Gradients
 from burn_torch.tensor import Tensor as Tensor
+from burn_torch.tensor import linalg as linalg
 from burn_torch.transform import MemoryLimitWarning as MemoryLimitWarning
 from burn_torch.transform import PerSampleLoopWarning as PerSampleLoopWarning
 from burn_torch.transform import RetraceWarning as RetraceWarning

@@ -118,7 +118,7 @@ _SHIFTED: Final = """
     cumsum cumprod linear_scan cummax_with_indices cummin_with_indices cummax cummin
     sort_with_indices topk_with_indices median_with_indices
     softmax softmax_backward log_softmax log_softmax_backward quiet_softmax
-    lu qr cholesky eigh svd solve_triangular det cofactors slogdet pinv over_gaps
+    lu qr cholesky eigh svd solve_triangular det cofactors slogdet pinv over_gaps searchsorted
 """
 
 _LEADING: Final = {

@@ -9,13 +9,13 @@ import numpy as np
 from burn_torch import ops
 from burn_torch.core.errors import DTypeError
 from burn_torch.core.frames import told
-from burn_torch.tensor._creation_methods import CreationMethods
+from burn_torch.tensor._set_methods import SetMethods
 from burn_torch.tensor.apply import binary, foreign, operate, reflect, shown, unary
 
 __all__ = ["Operators"]
 
 
-class Operators(CreationMethods):
+class Operators(SetMethods):
     """Operators.  `==` and `!=` compare elements, so `is` tells whether two names mean one tensor."""
 
     __slots__ = ()

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from burn_torch.tensor._arguments import axis
 from burn_torch.tensor.tensor import Tensor
 
-__all__ = ["median", "median_with_indices", "var", "var_bias", "var_with_mean", "var_with_mean_bias", "var_with_mean_n"]
+__all__ = [
+    "median", "median_with_indices", "quantile", "std", "std_bias", "var", "var_bias", "var_with_mean",
+    "var_with_mean_bias", "var_with_mean_n",
+]  # fmt: skip
 
 
 def var(tensor: Tensor, dim: int) -> Tensor:
@@ -32,6 +37,21 @@ def var_with_mean_n(tensor: Tensor, mean: Tensor, dim: int, n: int) -> Tensor:
     """The sum of the square distances from a given mean, over n; without elements to divide by, NaN or infinity."""
     total = (tensor - mean).square().sum_dim(dim)
     return total / float(n) if n else total / total.zeros_like()
+
+
+def std(tensor: Tensor, dim: int) -> Tensor:
+    """The standard deviation, over n - 1."""
+    return tensor.std(dim)
+
+
+def std_bias(tensor: Tensor, dim: int) -> Tensor:
+    """The standard deviation, over n."""
+    return tensor.std_bias(dim)
+
+
+def quantile(tensor: Tensor, q: float | Sequence[float], dim: int, interpolation: str = "linear") -> Tensor:
+    """The values below which the parts q lie; see `Tensor.quantile`."""
+    return tensor.quantile(q, dim, interpolation)
 
 
 def median(tensor: Tensor, dim: int) -> Tensor:

@@ -9,15 +9,16 @@ from typing import ClassVar, Final, final
 import numpy as np
 
 from burn_torch.core.dtype import DType
-from burn_torch.core.errors import ArgumentError, DTypeError
+from burn_torch.core.errors import ArgumentError, DTypeError, ShapeError
 from burn_torch.core.frames import told
 from burn_torch.core.misfits import word_functions
 from burn_torch.tensor._arguments import axis, fitting, real
 from burn_torch.tensor.apply import require_tensor, widen
+from burn_torch.tensor.linalg._matrix import require_axes
 from burn_torch.tensor.tensor import Tensor
 
 __all__ = [
-    "Norm", "cosine_similarity", "l0_norm", "l1_norm", "l2_norm", "lp_norm", "max_abs_norm", "min_abs_norm",
+    "Norm", "cdist", "cosine_similarity", "l0_norm", "l1_norm", "l2_norm", "lp_norm", "max_abs_norm", "min_abs_norm",
     "vector_norm", "vector_normalize",
 ]  # fmt: skip
 
@@ -162,6 +163,28 @@ def _powers(x: Tensor, p: float) -> Tensor:
         return x.powf(p)
     none = x.equal(0.0)  # where the slope of the power is infinite
     return x.mask_fill(none, 1.0).powf(p).mask_fill(none, 0.0 if p > 0.0 else math.inf)
+
+
+def cdist(x1: Tensor, x2: Tensor, p: float = 2.0) -> Tensor:
+    """The p-norm of each difference between a vector of x1 and one of x2; equal vectors get no gradient.
+
+    Shapes: x1 (*batch, m, d), x2 (*batch, n, d) -> (*batch, m, n); batch axes broadcast.  Dtypes: any float, the same.
+    All m n d differences are held, unless a fused kernel adds them up.
+    PyTorch: torch.cdist; scipy.spatial.distance.cdist.
+    """
+    for x, name in ((x1, "x1"), (x2, "x2")):
+        require_axes(x, 2, name)
+    if x1.shape[-1] != x2.shape[-1]:
+        raise told(
+            ShapeError,
+            "the vectors differ in length",
+            given=f"x1 {x1.spec}, x2 {x2.spec}",
+            expected="x1 (*batch, m, d) and x2 (*batch, n, d) with one d",
+            mend="the vectors lie along the last axis",
+        )
+    same = x1.dtype is x2.dtype
+    left, right = (widen(x1), widen(x2)) if same else (x1, x2)
+    return lp_norm(left.unsqueeze_dim(-2) - right.unsqueeze_dim(-3), p, -1).squeeze_dim(-1).cast(x1.dtype)
 
 
 def cosine_similarity(x1: Tensor, x2: Tensor, dim: int, eps: float | None = None) -> Tensor:
