@@ -72,8 +72,12 @@ from burn_torch.transform import assert_fused as assert_fused
 from burn_torch.transform import compile as compile
 from burn_torch.transform import explain as explain
 from burn_torch.transform import grad as grad
+from burn_torch.transform import hessian as hessian
 from burn_torch.transform import hvp as hvp
+from burn_torch.transform import jacfwd as jacfwd
+from burn_torch.transform import jacrev as jacrev
 from burn_torch.transform import jvp as jvp
+from burn_torch.transform import linearize as linearize
 from burn_torch.transform import per_sample_grad as per_sample_grad
 from burn_torch.transform import value_and_grad as value_and_grad
 from burn_torch.transform import vjp as vjp

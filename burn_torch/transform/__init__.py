@@ -9,7 +9,11 @@ from burn_torch.transform.differentiation import grad as grad
 from burn_torch.transform.differentiation import value_and_grad as value_and_grad
 from burn_torch.transform.explaining import *
 from burn_torch.transform.explanation import Explanation as Explanation
-from burn_torch.transform.linearization import *
+from burn_torch.transform.jacobians import *
+from burn_torch.transform.linearization import hvp as hvp
+from burn_torch.transform.linearization import jvp as jvp
+from burn_torch.transform.linearization import linearize as linearize
+from burn_torch.transform.linearization import vjp as vjp
 from burn_torch.transform.per_sample import *
 from burn_torch.transform.program import MemoryLimitWarning as MemoryLimitWarning
 from burn_torch.transform.structure import register_container as register_container

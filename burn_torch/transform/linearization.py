@@ -1,4 +1,4 @@
-"""vjp, jvp and hvp: a function together with its derivative in chosen directions."""
+"""vjp, jvp, linearize and hvp: a function together with its derivative in chosen directions."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from functools import partial
 from typing import Any
 
 from burn_torch.backend import Autodiff
-from burn_torch.backend.autodiff.cuts import Cut, walk_back
+from burn_torch.backend.autodiff.cuts import Cut, passing, walk_back
+from burn_torch.backend.autodiff.forward import Forward
 from burn_torch.backend.autodiff.laid import laid
 from burn_torch.backend.autodiff.tape import next_id
 from burn_torch.core.checking import checked
@@ -18,9 +19,12 @@ from burn_torch.transform.differentiation import named, number_of
 from burn_torch.transform.structure import Argument, Function
 from burn_torch.transform.tapes import (
     back_on,
+    base_of,
     constant_under,
     gradient_of,
     gradients_from,
+    is_beside,
+    is_of_leaves,
     leaf_on,
     onward_to,
     own_leaf,
@@ -29,7 +33,7 @@ from burn_torch.transform.tapes import (
     tape_for,
 )
 
-__all__ = ["hvp", "jvp", "vjp"]
+__all__ = ["carries_tangent", "hvp", "jvp", "linearize", "tangent_of", "vjp", "with_aux"]
 
 
 @checked
@@ -53,7 +57,7 @@ def vjp(fn: Callable[..., object], *primals: object, has_aux: bool = False) -> A
     lifted = Lifted(what, primals, range(len(primals)), partial(own_leaf, tape))
     with laid(tape, since, own=own):
         result = fn(*lifted.args)
-    outputs, more = _with_aux(what, result, has_aux)
+    outputs, more = with_aux(what, result, has_aux)
 
     def pullback(cotangents: object) -> tuple[Any, ...]:
         pairs = [
@@ -81,19 +85,81 @@ def vjp(fn: Callable[..., object], *primals: object, has_aux: bool = False) -> A
 
 
 @checked
-def jvp(fn: Function, primals: Sequence[Argument], tangents: Sequence[Argument], has_aux: bool = False) -> Any:
+def jvp(fn: Function, primals: Sequence[Argument], tangents: Sequence[Argument], has_aux: bool = False) -> Argument:
     """Returns what fn gives at `primals`, and how it changes along `tangents`: (outputs, tangents of the outputs).
 
         y, dy = jvp(fn, (x,), (v,))      # dy = J v
 
     Tangents have the structures that `grad` gives: a tensor for a tensor, a GradientsParams for a module, None for
-    zeros.  Computed by two backwards: u J is linear in u, and the gradient of (u J) v for u is J v.  So it costs about
-    two gradients, not one forward.  Outputs that are no floats have None for their tangent.
+    zeros.  Computed forward: each operation computes its tangent beside its value, and no tape is kept, so the memory
+    is that of two calls of fn however deep it is.  Outputs that are no floats have None for their tangent.
 
-    Raises: ArgumentError, ShapeError for tangents that do not fit.
+    Raises: ArgumentError, ShapeError for tangents that do not fit; AutodiffError for a `backward` inside of fn.
     PyTorch: torch.func.jvp.  JAX: jax.jvp.
     """
     what = named("jvp", fn)
+    base: Argument
+    base, is_enclosing = base_of(what, fn, primals)
+    own = not base.is_autodiff or is_enclosing or not is_of_leaves(primals)
+    tape = Forward.above(base)
+    since = next_id()
+
+    def under(x: Tensor) -> Tensor:
+        value = constant_under(tape, x)
+        return value if own else Tensor(base, base.unwrapped(value.primitive), x.spec)
+
+    def leaf(x: Tensor) -> tuple[Tensor, Tensor]:
+        value = under(x)
+        return value, Tensor(tape, tape.track(value.primitive, x.spec), x.spec)
+
+    lifted = Lifted(what, primals, range(len(primals)), leaf)
+    directions = lifted.beside(tangents, "tangents")
+    for number, (slot, direction) in enumerate(zip(lifted.slots, directions, strict=True)):
+        change = None if direction is None else under(_on_level(what, tape, direction))
+        primitive = tape.track(slot.value.primitive, None, None if change is None else change.primitive, 1 << number)
+        slot.leaf.primitive.node = primitive.node  # it is in the arguments already
+    with laid(tape, since), passing() as cuts:
+        result = fn(*lifted.args)
+    outputs, more = with_aux(what, result, has_aux)
+    bits = 0
+
+    def note(y: Argument, path: str) -> object:
+        nonlocal bits
+        if isinstance(y, Tensor) and carries_tangent(tape, y):
+            bits |= y.primitive.node.version
+        return y
+
+    mapped(outputs, note, "outputs")
+    lifted.tell_of_unread([slot.value if bits >> i & 1 else None for i, slot in enumerate(lifted.slots)])
+    lost = lifted.losses(own, cuts, directions)
+    tapes = [tape] if own else [tape, base]
+    results = lowered(outputs, tapes, own=own, lost=lost)
+
+    def tangent(y: object, path: str) -> object:
+        if not isinstance(y, Tensor) or not y.dtype.is_float:
+            return None
+        change = tangent_of(tape, y)
+        change = settled(tape, change) if own else change.inner()
+        return change if lost is None else lost(change)
+
+    both = results, mapped(outputs, tangent, "outputs")
+    return (*both, lowered(more, tapes, own=own, lost=lost)) if has_aux else both
+
+
+@checked
+def linearize(fn: Function, *primals: Argument) -> tuple[Argument, Function]:
+    """Returns what fn gives at `primals`, and its derivative there as a linear function: (outputs, pushforward).
+
+        y, pushforward = linearize(fn, x)
+        dy = pushforward(v)              # J v, again and again: fn is not called any more
+
+    `pushforward` takes one tangent a primal and gives what `jvp` gives for the tangents of the outputs; constant in
+    its tangents.  It holds what two backwards keep: u J is linear in u, and the gradient of (u J) v by u is J v.
+
+    Raises: ArgumentError, ShapeError for tangents that do not fit.
+    PyTorch: torch.func.linearize.  JAX: jax.linearize.
+    """
+    what = named("linearize", fn)
     tape, own = tape_for(what, fn, primals, primals)
     upper = Autodiff.above(tape)
     since = next_id()
@@ -103,13 +169,11 @@ def jvp(fn: Function, primals: Sequence[Argument], tangents: Sequence[Argument],
         return value, leaf_on(upper, Tensor(tape, value.primitive, value.spec))
 
     lifted = Lifted(what, primals, range(len(primals)), leaf)
-    directions = lifted.beside(tangents, "tangents")
     with laid(upper, since):
-        result = fn(*lifted.args)
-    outputs, more = _with_aux(what, result, has_aux)
+        outputs = fn(*lifted.args)
     reached: list[tuple[Tensor, object, Tensor]] = []
 
-    def cotangent(y: Any, path: str) -> object:
+    def cotangent(y: Argument, path: str) -> object:
         """A variable u beside an output, in which u J will be differentiated."""
         root = root_on(upper, y) if isinstance(y, Tensor) else None
         if root is not None:
@@ -121,21 +185,24 @@ def jvp(fn: Function, primals: Sequence[Argument], tangents: Sequence[Argument],
     pulled, cuts = walk_back(upper, [(root, u.primitive) for _, root, u in reached], since=since)
     rows = [gradient_of(slot.leaf, pulled) for slot in lifted.slots]
     lifted.tell_of_unread(rows)
-    by_node, more_cuts = _walk_along(what, tape, rows, directions, since)
-    changes = {id(y): gradient_of(u, by_node) for y, _, u in reached}
-    lost = lifted.losses(own, [*cuts, *more_cuts], directions)
-    results = lowered(outputs, [upper, tape], own=own, lost=lost)
 
-    def tangent(y: object, path: str) -> object:
-        if not isinstance(y, Tensor) or not y.dtype.is_float:
-            return None
-        change = changes.get(id(y))
-        change = zeros_like(Tensor(tape.inner, None, y.spec)) if change is None else onward_to(upper, y, change)
-        change = settled(tape, change) if own else change
-        return change if lost is None else lost(change)
+    def pushforward(*tangents: Argument) -> Argument:
+        directions = lifted.beside(tangents, "tangents")
+        by_node, more_cuts = _walk_along(what, tape, rows, directions, since, retain=True)
+        changes = {id(y): gradient_of(u, by_node) for y, _, u in reached}
+        lost = lifted.losses(own, [*cuts, *more_cuts], directions)
 
-    both = results, mapped(outputs, tangent, "outputs")
-    return (*both, lowered(more, [upper, tape], own=own, lost=lost)) if has_aux else both
+        def tangent(y: object, path: str) -> object:
+            if not isinstance(y, Tensor) or not y.dtype.is_float:
+                return None
+            change = changes.get(id(y))
+            change = zeros_like(Tensor(tape.inner, None, y.spec)) if change is None else onward_to(upper, y, change)
+            change = settled(tape, change) if own else change
+            return change if lost is None else lost(change)
+
+        return mapped(outputs, tangent, "outputs")
+
+    return lowered(outputs, [upper, tape], own=own, lost=lifted.losses(own, cuts)), pushforward
 
 
 @checked
@@ -178,7 +245,24 @@ def hvp(fn: Callable[..., object], primals: Sequence[object], tangents: Sequence
     return tuple(lifted.derivatives(tape, own, products, lifted.losses(own, [*cuts, *more_cuts], directions)))
 
 
-def _with_aux(what: str, result: object, has_aux: bool) -> tuple[object, object]:
+def carries_tangent(tape: Forward, y: Tensor) -> bool:
+    """Returns whether a result has a tangent on a tape, or on its counterpart where it has moved."""
+    stack: Argument = y.backend
+    return bool(
+        (stack is tape or (isinstance(stack, Forward) and is_beside(tape, stack))) and stack.is_tracked(y.primitive)
+    )
+
+
+def tangent_of(tape: Forward, y: Tensor) -> Tensor:
+    """The tangent of a result, on the backend under its tape."""
+    stack: Argument = y.backend if carries_tangent(tape, y) else tape
+    change = stack.tangent(y.primitive)
+    bare = Tensor(stack.inner, change, y.spec)
+    return zeros_like(bare) if change is None else bare
+
+
+def with_aux(what: str, result: object, has_aux: bool) -> tuple[object, object]:
+    """Outputs and what a function returns beside them.  Raises: AutodiffError where it is no pair."""
     if not has_aux:
         return result, None
     if isinstance(result, tuple) and len(result) == 2:
@@ -204,7 +288,13 @@ def _require_floats(what: str, given: str, pairs: Sequence[tuple[str, object, ob
 
 
 def _walk_along(
-    what: str, tape: Autodiff, rows: Sequence[Tensor | None], directions: Sequence[Tensor | None], since: int
+    what: str,
+    tape: Autodiff,
+    rows: Sequence[Tensor | None],
+    directions: Sequence[Tensor | None],
+    since: int,
+    *,
+    retain: bool = False,
 ) -> tuple[dict[int, Any], Sequence[Cut]]:
     """A backward from gradients along directions, as far as there are both."""
     roots = [
@@ -212,7 +302,7 @@ def _walk_along(
         for row, direction in zip(rows, directions, strict=True)
         if row is not None and direction is not None and tape.is_tracked(row.primitive)
     ]
-    return walk_back(tape, roots, since=since)
+    return walk_back(tape, roots, retain, since=since)
 
 
 def _on_level(what: str, tape: Autodiff, x: Tensor) -> Tensor:

@@ -175,7 +175,7 @@ class Samples:
         if dim is None:
             return x
         dim %= x.ndim
-        value = self._on_base(x)
+        value = self.shared(x)
         if dim:
             value = value.permute((dim, *(i for i in range(x.ndim) if i != dim)))
         shape = tuple(size for i, size in enumerate(x.shape) if i != dim)
@@ -196,14 +196,15 @@ class Samples:
         if is_many:
             whole = x.__class__(self.base, x.primitive.primitive, x.spec.with_shape((self.count, *x.shape)))
         else:
-            x = self._on_base(x)
+            x = self.shared(x)
             if dim is None:
                 return x
             whole = x.reshape((1, *x.shape)).expand((self.count, *x.shape))
         axis = 0 if dim is None else dim % (x.ndim + 1)
         return whole.permute((*range(1, axis + 1), 0, *range(axis + 1, x.ndim + 1))) if axis else whole
 
-    def _on_base(self, x: Tensor) -> Tensor:
+    def shared(self, x: Tensor) -> Tensor:
+        """A value that all samples share, on the base."""
         if x.backend is self.base:
             return x
         if x.backend is self.batched:

@@ -13,10 +13,12 @@ from collections.abc import Sequence
 from typing import Any, Final, final
 
 from burn_torch.backend.autodiff.decorator import Autodiff
+from burn_torch.backend.autodiff.forward import Forward
 from burn_torch.backend.autodiff.laid import levels, running
 from burn_torch.backend.autodiff.tape import Node, Passage
 from burn_torch.backend.base import Backend
 from burn_torch.backend.decorator import leaf_primitive
+from burn_torch.core.errors import AutodiffError
 from burn_torch.core.spec import TensorSpec
 from burn_torch.ops.op import REGISTRY
 from burn_torch.ops.value import Primitive
@@ -32,8 +34,8 @@ def stack_for(source: object, target: object) -> object:
     """
     height = levels(source)
     if any(transform.own and levels(transform.tape) == height for transform in running()):
-        for _ in range(height - levels(target)):
-            target = Autodiff.above(target)
+        for kind in _kinds_above(source, levels(target)):
+            target = kind.above(target)
     return target
 
 
@@ -60,7 +62,31 @@ def _move_primitive(source: Any, primitive: Primitive, spec: TensorSpec, target:
     if not source.is_tracked(primitive):
         return inner
     crossing = Crossing(source, spec, target, place)
+    if isinstance(source, Forward):
+        if not isinstance(target, Forward):
+            raise _no_tangents(target)
+        tangent = source.tangent(primitive)
+        moved = None if tangent is None else _move_primitive(source.inner, tangent, spec, target.inner, place)
+        return target.carried(inner, crossing, moved, primitive.node.version)
     return target.tracked(inner, Node(crossing, ((primitive.node, primitive.index),), crossing.saved(), 0), 0)
+
+
+def _kinds_above(stack: Any, height: int) -> list[type[Autodiff]]:
+    """The kinds of the tapes of a stack above some height, the innermost first."""
+    kinds = []
+    while levels(stack) > height:
+        kinds.append(type(stack))
+        stack = stack.inner
+    return kinds[::-1]
+
+
+def _no_tangents(target: Backend) -> AutodiffError:
+    return AutodiffError(
+        "a value with a tangent was moved to a device with gradients, whose tape has no tangents",
+        given=f"a move to {target.name} inside of a function that jvp differentiates",
+        expected="a device without gradients, or one with as many as the arguments have",
+        mend="move to device.no_grad(), or move the arguments before jvp",
+    )
 
 
 def _move_through_host(source: Any, primitive: Primitive, spec: TensorSpec, target: Any, place: str) -> object:

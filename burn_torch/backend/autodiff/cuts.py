@@ -7,16 +7,18 @@ recorded, a `Cut` stands there on the tape: it hands gradients on as they are, a
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Final, NamedTuple, final
 
 from burn_torch.backend.autodiff.decorator import Autodiff
+from burn_torch.backend.autodiff.forward import Forward
 from burn_torch.backend.autodiff.tape import Node, Passage
 from burn_torch.core.spec import TensorSpec
 from burn_torch.ops.op import REGISTRY, Op
 from burn_torch.ops.value import Primitive
 
-__all__ = ["Cut", "behind_cut", "walk_back"]
+__all__ = ["Cut", "behind_cut", "passing", "walk_back"]
 
 
 class _Shown(NamedTuple):
@@ -39,10 +41,17 @@ def walk_back(
     tape: Autodiff, roots: Sequence[tuple[object, object]], retain_graph: bool = False, since: int = 0
 ) -> tuple[dict[int, object], list[Cut]]:
     """Returns the gradients of `tape.backward`, and the cuts that it passed."""
+    with passing() as cuts:
+        return tape.backward(roots, retain_graph, since), cuts
+
+
+@contextmanager
+def passing() -> Iterator[list[Cut]]:
+    """A block that gives the cuts which derivatives pass in it."""
     around = _passed.cuts
     cuts = _passed.cuts = []
     try:
-        return tape.backward(roots, retain_graph, since), cuts
+        yield cuts
     finally:
         _passed.cuts = around
 
@@ -81,4 +90,7 @@ def behind_cut(
     if not stack.is_tracked(primitive):
         return inner
     cut = Cut(stack, primitive.node, spec, line, depends)
+    if isinstance(stack, Forward):  # which carries the tangent past the cut now
+        _passed.cuts.append(cut)
+        return stack.carried(inner, cut, stack.tangent(primitive), primitive.node.version)
     return stack.tracked(inner, Node(cut, ((primitive.node, primitive.index),), (), 0), 0)

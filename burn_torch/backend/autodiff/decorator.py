@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from contextlib import nullcontext
 from heapq import heappop, heappush
-from typing import Any, NoReturn, final
+from typing import Any, NoReturn, Self
 
 from burn_torch.backend.autodiff.tape import CONSUMED, Node, TapeEntry, Tracked
 from burn_torch.backend.base import Backend
@@ -26,7 +26,6 @@ from burn_torch.ops.value import Executor, Primitive
 __all__ = ["Autodiff"]
 
 
-@final
 class Autodiff(Decorator):
     """Adds gradients to a backend.  `Autodiff(inner, checkpoint)` with equal arguments is one object.
 
@@ -45,7 +44,7 @@ class Autodiff(Decorator):
     origins: Origins | None
     """The record of the trace below, of what its nodes come from; None over anything that computes."""
 
-    def __new__(cls, inner: Backend, checkpoint: str = "none", *, trains: bool = True) -> Autodiff:
+    def __new__(cls, inner: Backend, checkpoint: str = "none", *, trains: bool = True) -> Self:
         """The stack of this composition: equal stacks are one object."""
         if checkpoint not in ("none", "balanced"):
             raise AutodiffError(
@@ -65,7 +64,7 @@ class Autodiff(Decorator):
         return stack
 
     @classmethod
-    def above(cls, inner: Any) -> Autodiff:
+    def above(cls, inner: Any) -> Self:
         """The tape that a transform lays over an executor: layers train on it if they train on `inner`."""
         return cls(inner, getattr(inner, "checkpoint", "none"), trains=inner.trains)
 
@@ -74,7 +73,7 @@ class Autodiff(Decorator):
         self.checkpoint = checkpoint
         self.trains = trains
         options = ("" if checkpoint == "none" else f", {checkpoint!r}") + ("" if trains else ", trains=False")
-        self.name = f"Autodiff({inner.name}{options})"
+        self.name = f"{type(self).__name__}({inner.name}{options})"
         self.tracked = type("Tracked", (Tracked,), {"__slots__": ()})
         self.origins = getattr(inner, "origins", None)
         self._inner_execute = inner.execute
