@@ -170,6 +170,26 @@ def test_samples_at_once_are_transformed_as_one_by_one() -> None:
     close(each, single)
 
 
+def test_vmap_transforms_each_sample() -> None:
+    values = draw(3, 4, 6)
+    z = ComplexTensor.from_data(values, Device.cpu())
+    close(burn_torch.vmap(lambda z: signal.fft(z, 0))(z), np.fft.fft(values, axis=1))
+    close(burn_torch.vmap(lambda x: signal.fft(x, 0))(z.real), np.fft.fft(values.real, axis=1))
+    close(burn_torch.vmap(lambda x: signal.rfftn(x, (1, 0)))(z.real), np.fft.rfftn(values.real, axes=(2, 1)))
+    close(burn_torch.vmap(lambda z: signal.irfft(z, n=7))(z), np.fft.irfft(values, 7))
+
+
+def test_one_program_takes_signals_of_many_lengths() -> None:
+    def loss(x: Tensor) -> Tensor:
+        spectra = signal.stft(x, None, StftOptions(8))
+        return signal.istft(spectra, None, None, StftOptions(8)).square().sum() + signal.fftconvolve(x, x).sum()
+
+    compiled = burn_torch.compile(burn_torch.grad(loss))
+    for length in (20, 23, 28, 20):
+        x = Tensor.from_data(draw(length).real, Device.cpu())
+        close(compiled(x), np.asarray(burn_torch.grad(loss)(x)))
+
+
 THREE_PARTS = r"\n  given:    .*{}[\s\S]*\n  expected: [\s\S]*{}[\s\S]*\n  mend:     [\s\S]*{}"
 X = Tensor.zeros((2, 3), Device.cpu())
 WRONG: dict[str, tuple[Callable[[], object], type[Exception], tuple[str, str, str]]] = {

@@ -113,6 +113,18 @@ def _(w: Writer, x: Wire, *, output_size: Shape, kernel: Ints, stride: Ints, dil
     return y
 
 
+@row("unfold_backward")
+def _(w: Writer, g: Wire, *, shape: Shape, dim: int, size: Length, step: int) -> Wire:
+    others = [*range(dim), *range(dim + 1, g.ndim - 1)]
+    kernel, length = w.fixed(size, "the size of a window"), w.fixed(shape[dim], "the length")
+    count = (length - kernel) // step + 1
+    lines = w.node("Reshape", w.permute(g, [*others, g.ndim - 1, dim]), w.ints([-1, kernel, count]))
+    taps, settings = _taps(w, 1, (kernel,), g.dtype), _settings((kernel,), (step,), (1,), 1)
+    added = w.node("ConvTranspose", lines, taps, output_padding=[(length - kernel) % step], **settings)
+    moved = w.node("Reshape", added, w.ints([*(g.shape[i] for i in others), length]))
+    return w.node("Transpose", moved, perm=[*range(dim), len(others), *range(dim, len(others))])
+
+
 # -- pooling --------------------------------------------------------------------------------------------------
 def _window(
     w: Writer, x: Wire, kernel: Ints, stride: Ints, padding: Shape, dilation: Ints, ceil: bool
