@@ -6,6 +6,7 @@ from burn_torch.core.spellings import hint_missing as _hint_missing
 from burn_torch.core.spellings.packages import OPTIM as _OPTIM
 from burn_torch.module import GradientsParams as GradientsParams
 from burn_torch.optim.adam import *
+from burn_torch.optim.averaging import *
 from burn_torch.optim.clipping import GradientClipping as GradientClipping
 from burn_torch.optim.clipping import GradientClippingConfig as GradientClippingConfig
 from burn_torch.optim.grads import *
