@@ -16,6 +16,7 @@ from burn_torch.transform.linearization import linearize as linearize
 from burn_torch.transform.linearization import vjp as vjp
 from burn_torch.transform.per_sample import *
 from burn_torch.transform.program import MemoryLimitWarning as MemoryLimitWarning
+from burn_torch.transform.replaying import *
 from burn_torch.transform.structure import register_container as register_container
 from burn_torch.transform.vectorisation import vmap as vmap
 

@@ -277,6 +277,10 @@ class Compiled(Generic[P, R]):
         """
         return explained(self.name, self._program_for(Walk(), args, kwargs)[1], tuple(self._history))
 
+    def is_recorded(self, *args: P.args, **kwargs: P.kwargs) -> bool:
+        """Returns whether a device replays the program for these arguments by itself; traced if it was not yet."""
+        return self._program_for(Walk(), args, kwargs)[1].recorded is not None
+
     def fusing(self) -> Compiled[P, R]:
         """This, if it generates kernels; else the same function compiled so, without donation."""
         if self._options.fuse:
