@@ -69,7 +69,12 @@ from burn_torch.transform import MemoryLimitWarning as MemoryLimitWarning
 from burn_torch.transform import PerSampleLoopWarning as PerSampleLoopWarning
 from burn_torch.transform import RetraceWarning as RetraceWarning
 from burn_torch.transform import assert_fused as assert_fused
+from burn_torch.transform import associative_scan as associative_scan
+from burn_torch.transform import checkpoint as checkpoint
 from burn_torch.transform import compile as compile
+from burn_torch.transform import cond as cond
+from burn_torch.transform import custom_jvp as custom_jvp
+from burn_torch.transform import custom_vjp as custom_vjp
 from burn_torch.transform import explain as explain
 from burn_torch.transform import grad as grad
 from burn_torch.transform import hessian as hessian
@@ -79,7 +84,9 @@ from burn_torch.transform import jacrev as jacrev
 from burn_torch.transform import jvp as jvp
 from burn_torch.transform import linearize as linearize
 from burn_torch.transform import per_sample_grad as per_sample_grad
+from burn_torch.transform import scan as scan
 from burn_torch.transform import value_and_grad as value_and_grad
 from burn_torch.transform import vjp as vjp
 from burn_torch.transform import vmap as vmap
+from burn_torch.transform import while_loop as while_loop
 from burn_torch.version import __version__ as __version__

@@ -18,7 +18,7 @@ from burn_torch.core.errors import DTypeError
 from burn_torch.core.frames import told
 from burn_torch.core.share import Share
 
-__all__ = ["KeySource", "first_element", "innermost", "installed", "next_key", "seed"]
+__all__ = ["KeySource", "default_key", "first_element", "innermost", "installed", "next_key", "seed"]
 
 _THREAD_SHIFT: Final = 40
 """A thread may draw 2^40 times before its streams meet those of the next thread; streams stay below 2^63."""
@@ -82,8 +82,11 @@ def seed(number: int) -> None:
 
 def next_key() -> tuple[int, int]:
     """The (key, stream) of the next draw: of the innermost scope of this thread, else of its default source."""
-    if _state.sources:
-        return _state.sources[-1].next_key()
+    return _state.sources[-1].next_key() if _state.sources else default_key()
+
+
+def default_key() -> tuple[int, int]:
+    """The (key, stream) of the next draw of this thread outside any scope."""
     default = _state.default
     if default is None or default.generation != _seeded[1]:
         with _lock:

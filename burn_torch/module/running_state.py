@@ -59,8 +59,11 @@ class RunningState:
         if scope is not None:
             scope.hand_in(self, value)
         else:
-            with _lock:
-                self._value = value
+            self._store(value)
+
+    def _store(self, value: Tensor) -> None:
+        with _lock:
+            self._value = value
 
     def with_value(self, value: Tensor) -> RunningState:
         """A cell of the same identity with another value."""

@@ -2,9 +2,12 @@
 
 from burn_torch.core.checking import check_exports as _check_exports
 from burn_torch.core.exports import list_exports as _list_exports
+from burn_torch.transform.checkpointing import *
 from burn_torch.transform.compilation import Compiled as Compiled
 from burn_torch.transform.compilation import RetraceWarning as RetraceWarning
 from burn_torch.transform.compilation import compile as compile
+from burn_torch.transform.control import *
+from burn_torch.transform.custom_rules import *
 from burn_torch.transform.differentiation import grad as grad
 from burn_torch.transform.differentiation import value_and_grad as value_and_grad
 from burn_torch.transform.explaining import *

@@ -126,7 +126,19 @@ class Autodiff(Decorator):
         with self.origins.scope(), unwatched():
             return self._walk(roots, retain_graph, since)
 
-    def _walk(self, roots: Sequence[tuple[Any, Any]], retain_graph: bool, since: int) -> dict[int, Primitive]:
+    def backward_to(self, roots: Sequence[tuple[object, object]], since: int) -> dict[tuple[int, int], Primitive]:
+        """Gradients of the values older than `since` that roots were computed from: {(node id, output): primitive}."""
+        older: dict[tuple[int, int], Primitive] = {}
+        self._walk(roots, False, since, older)
+        return older
+
+    def _walk(
+        self,
+        roots: Sequence[tuple[Any, Any]],
+        retain_graph: bool,
+        since: int,
+        older: dict[tuple[int, int], Primitive] | None = None,
+    ) -> dict[int, Primitive]:
         pending: dict[int, list[Any]] = {}
         heap: list[int] = []
         execute = self._inner_execute
@@ -154,6 +166,11 @@ class Autodiff(Decorator):
             backward = entry.only or entry.backward(tuple([g is not None for g in waiting]))
             for (parent, index), gradient in zip(node.edges, backward(waiting, saved)):  # noqa: B905  # flat ones are behind
                 if gradient is None or parent.id < since:
+                    if gradient is not None and older is not None:
+                        before = older.get((parent.id, index))
+                        older[parent.id, index] = (
+                            gradient if before is None else _add_gradients(entry, parent, index, before, gradient)
+                        )
                     continue
                 if parent.entry is None:  # a leaf waits for nothing
                     before = leaves.get(parent.id)

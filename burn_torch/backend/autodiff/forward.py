@@ -50,7 +50,7 @@ class Forward(Autodiff):
         """The tangent of a value, on the inner backend; None for zeros."""
         return primitive.node.saved[primitive.index] if self.is_tracked(primitive) else None
 
-    def _walk(self, roots: object, retain_graph: bool, since: int) -> NoReturn:
+    def _walk(self, roots: object, retain_graph: bool, since: int, older: object = None) -> NoReturn:
         raise AutodiffError(
             "backward inside of a function that jvp differentiates",
             given="a tensor with a tangent: derivatives are carried forward here, and no tape leads back",

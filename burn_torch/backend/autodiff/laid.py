@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 from burn_torch.backend.autodiff.tape import next_id
 from burn_torch.ops.value import Primitive
 
-__all__ = ["Laid", "is_recorded", "laid", "levels", "running"]
+__all__ = ["Laid", "is_recorded", "laid", "levels", "resumed", "running"]
 
 
 class Laid(NamedTuple):
@@ -41,6 +41,16 @@ def laid(tape: object, since: int, *, own: bool = True) -> Iterator[None]:
         yield
     finally:
         _running.transforms.pop()
+
+
+@contextmanager
+def resumed(transforms: Sequence[Laid]) -> Iterator[None]:
+    """A block that computes as if these transforms ran, and no others."""
+    before, _running.transforms = _running.transforms, list(transforms)
+    try:
+        yield
+    finally:
+        _running.transforms = before
 
 
 def running() -> Sequence[Laid]:

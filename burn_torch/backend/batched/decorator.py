@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
 from typing import Any, Final, NamedTuple, NoReturn, final
 
 from burn_torch.backend.batched.derive import vectorised
@@ -89,6 +90,13 @@ class Batched(Decorator):
         finally:
             running.settings.pop()
             running.looped = before
+
+    def resuming(self) -> Callable[[], AbstractContextManager[object]]:
+        """A function that gives blocks which compute as many samples as now, in the same way."""
+        settings = self._running.settings
+        if not settings:
+            return nullcontext
+        return partial(self.samples, settings[-1].n, settings[-1].randomness, is_split=settings[-1].is_split)
 
     def execute(self, call: Call, inputs: Sequence[object]) -> Sequence[Primitive]:
         """Computes all samples on the inner backend; once, if no input differs between them."""
