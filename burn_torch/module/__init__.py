@@ -12,6 +12,8 @@ from burn_torch.module.param import Param as Param
 from burn_torch.module.param import ParamId as ParamId
 from burn_torch.module.param import ParamMapper as ParamMapper
 from burn_torch.module.param_group import ParamGroup as ParamGroup
+from burn_torch.module.quantization import QuantizedParam as QuantizedParam
+from burn_torch.module.quantization import Quantizer as Quantizer
 from burn_torch.module.record import ModuleRecord as ModuleRecord
 from burn_torch.module.reparameterization import *
 from burn_torch.module.reparameterized import Reparameterized as Reparameterized

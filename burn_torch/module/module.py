@@ -23,6 +23,7 @@ from burn_torch.tensor import Device, Tensor
 
 if TYPE_CHECKING:
     from burn_torch.module.lora import Lora
+    from burn_torch.module.quantization import Group, Quantizer
     from burn_torch.module.record import FileRecorder, ModuleRecord, Store, WritableStore
     from burn_torch.module.reparameterization import Reparameterizer
     from burn_torch.module.visitor import ModuleMapper, ModuleVisitor
@@ -113,7 +114,12 @@ class Module(Tree):
     # -- counting and walking ---------------------------------------------------------------
     def num_params(self) -> int:
         """Number of elements in all parameters, shared ones once.  Running statistics are none."""
-        return sum(param.numel for _, param in self.named_params())
+        from burn_torch.module.quantization import quantized_params  # which needs trees
+
+        quantized = [param for _, param in quantized_params(self)]
+        inside = {id(leaf) for param in quantized for _, leaf in tree.walk(param)}
+        whole = {id(param.codes): param.numel for param in quantized}
+        return sum(param.numel for _, param in self.named_params() if id(param) not in inside) + sum(whole.values())
 
     def devices(self) -> list[Device]:
         """The devices of all parameters, running states and constant tensors, each once."""
@@ -247,6 +253,25 @@ class Module(Tree):
     def merge_reparameterizations(self) -> Self:
         """The same module with plain parameters again, which hold the values that were computed."""
         return reparameterized.merge_into(self)
+
+    # -- quantisation ----------------------------------------------------------------------------
+    def quantize_weights(self, quantizer: Quantizer) -> Self:
+        """The same module with codes and scales in the place of its parameters of floats, as Burn does after training.
+
+        Each becomes a QuantizedParam, which is not trained.  The quantizer's group says which; all, without one.
+        """
+        return quantizer.quantize_module(self)
+
+    def quantize_weights_group(self, quantizer: Quantizer, group: Group) -> Self:
+        """`quantize_weights` of the parameters of a group: a `ParamGroup`."""
+        return quantizer.set_param_group(group).quantize_module(self)
+
+    def fake_quantize_weights(self, quantizer: Quantizer) -> Self:
+        """The same module with parameters as quantising leaves them; gradients flow straight through to its own.
+
+        In a loss it trains the module for what `quantize_weights` will make of it.
+        """
+        return quantizer.fake_quantize_module(self)
 
     # -- records ---------------------------------------------------------------------------------
     def into_record(self) -> ModuleRecord:

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from burn_torch.core.dtype import FLOAT, INT, DType, DTypeClass
-from burn_torch.core.quantization import block_counts
+from burn_torch.core.quantization import QuantValue, block_counts
 from burn_torch.core.small_floats import (
     encode_small_floats,
     pack_words,
@@ -21,7 +21,8 @@ from burn_torch.ops.comparison import is_nan
 from burn_torch.ops.faults import dtype_fault, shape_fault
 from burn_torch.ops.functions import round as nearest
 from burn_torch.ops.op import op
-from burn_torch.ops.rules import alike
+from burn_torch.ops.products import linear
+from burn_torch.ops.rules import alike, same_dtype
 from burn_torch.ops.samples import Array, fixed, integers, sample, uniform
 from burn_torch.ops.selection import cast, clamp, mask_where
 from burn_torch.ops.shapes import expand, reshape
@@ -352,3 +353,81 @@ def unpack_codes(words: TensorSpec, *, bits: int, word_bits: int, size: int, dty
     if dtype not in (DType.I8, DType.U8):
         raise dtype_fault(f"codes have no type {dtype}", expected="i8 or u8", mend="take i8 for signed codes")
     return words.with_shape((*words.shape[:-1], size)).with_dtype(dtype)
+
+
+# -- products ----------------------------------------------------------------------------------------------
+_VALUES = tuple(value.value for value in QuantValue)
+
+
+def whole_codes(codes: V, value: str, per_word: int, size: int) -> V:
+    """Codes of a value, each alone: `size` along the last axis, `per_word` of them in each word."""
+    kind = QuantValue(value)
+    if per_word == 1:
+        return codes
+    return unpack_codes(codes, bits=kind.size_bits, word_bits=kind.size_bits * per_word, size=size, dtype=kind.code)
+
+
+@op(
+    precision="low",
+    statistics=(2,),
+    samples=[
+        sample(uniform(-1, 1, (3, 4)), integers(-7, 8, (4, 5)), uniform(0.1, 1, (2, 5)), uniform(-1, 1, (5,)),
+               value="Q8S", per_word=1, size=5, block=(2, 1)),
+        sample(uniform(-1, 1, (2, 3, 4)), integers(0, 256, (4, 3)), uniform(0.1, 1, (4, 2)), None,
+               value="Q4S", per_word=2, size=5, block=(1, 3)),
+        sample(uniform(-1, 1, (0, 4)), integers(0, 16, (4, 5)), fixed([0.25]), None,
+               value="E2M1", per_word=1, size=5, block=(0, 0)),
+    ],
+)  # fmt: skip
+def quantized_linear(
+    x: TensorSpec,
+    codes: TensorSpec,
+    scale: TensorSpec,
+    bias: TensorSpec | None,
+    *,
+    value: str,
+    per_word: int,
+    size: int,
+    block: tuple[int, ...],
+) -> TensorSpec:
+    """x @ weight + bias of a weight that lies as codes of a `QuantValue` and scales of its blocks.
+
+        weight[k, n] = code[k, n] * scale of the block of (k, n)
+
+    `per_word` codes share a word along the last axis; `size` is d_out.
+    Shapes: x (*batch, d_in), codes (d_in, ceil(d_out / per_word)), scale one element or one for each block of
+    (d_in, d_out), bias (d_out,) -> (*batch, d_out).
+    Dtypes: x, bias a float, both the same; codes integers; scale a float -> that of x.
+    """
+    x.require(FLOAT)
+    codes.require(INT | _WORDS)
+    scale.require(FLOAT)
+    same_dtype(x, bias)
+    if value not in _VALUES or per_word not in (1, 2, 4, 8, 16):
+        raise dtype_fault(
+            f"there are no {per_word} codes of {value} in a word",
+            expected=f"one of {', '.join(_VALUES)}, and 1, 2, 4, 8 or 16 in a word",
+            mend="functional.linear(x, weight.quantize_dynamic(scheme)) passes what the scheme says",
+        )
+    if x.ndim < 1 or codes.ndim != 2 or x.shape[-1] != codes.shape[0] or codes.shape[1] != -(-size // per_word):
+        raise shape_fault(
+            "the input does not fit the codes",
+            expected=f"x (..., d_in) and codes (d_in, {-(-size // per_word)}) with one d_in",
+            mend="quantise the weight as (d_in, d_out), its codes packed along the last axis",
+        )
+    _require_scales(x.with_shape((codes.shape[0], size)), block, scale)
+    if bias is not None and bias.shape != (size,):
+        raise shape_fault(
+            "the bias does not fit the weight",
+            expected=f"bias {(size,)}",
+            mend="give one number for each output feature",
+        )
+    return x.with_shape((*x.shape[:-1], size))
+
+
+@quantized_linear.decomposes
+def _(x, codes, scale, bias, *, value, per_word, size, block):
+    whole = whole_codes(codes, value, per_word, size)
+    if QuantValue(value).is_float:
+        whole = decode_small_float(whole, format=value, dtype=DType.F32)
+    return linear(x, dequantize(whole, scale, None, block=block, dtype=x.dtype), bias)

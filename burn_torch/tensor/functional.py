@@ -26,6 +26,7 @@ from burn_torch.tensor.options import (
     InterpolateOptions,
     UnfoldOptions,
 )
+from burn_torch.tensor.quantization import QuantizedTensor, linear_by_codes
 from burn_torch.tensor.tensor import Tensor
 
 __all__ = [
@@ -74,15 +75,18 @@ Step = Sizes | None  # None is the size of the kernel
 
 
 # -- linear, embedding ----------------------------------------------------------------------------------
-def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+def linear(x: Tensor, weight: Tensor | QuantizedTensor, bias: Tensor | None = None) -> Tensor:
     """x @ weight + bias.
 
     Shapes: x (*batch, d_in), weight (d_in, d_out), bias (d_out,) -> (*batch, d_out).
+    A quantised weight is dequantised on its way into the product.
     PyTorch: torch.nn.functional.linear, whose weight is (d_out, d_in).
     """
     row = ops.linear
     backend: Any = getattr(x, "backend", None)  # a torch tensor has none, and the general way words the error
     if weight.__class__ is not Tensor or weight.backend is not backend or x.__class__ is not Tensor:
+        if isinstance(weight, QuantizedTensor):
+            return linear_by_codes(x, weight, bias)
         return row(x, weight, bias)  # type: ignore[no-any-return]  # the general way lifts constants
     if bias is None:
         key = (x.spec, weight.spec, None)

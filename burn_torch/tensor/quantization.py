@@ -359,6 +359,27 @@ def _effective(scheme: QuantScheme, scales: Tensor, outer: Tensor | None) -> Ten
     return y
 
 
+def linear_by_codes(x: Tensor, weight: QuantizedTensor, bias: Tensor | QuantizedTensor | None) -> Tensor:
+    """x @ weight + bias by the row `quantized_linear`, where codes lie alone or share words along the last axis."""
+    scheme, (level, *others) = weight.scheme, weight.scheme.levels
+    bias = bias.dequantize() if isinstance(bias, QuantizedTensor) else bias
+    if len(weight.shape) != 2 or (scheme.is_packed and scheme.store.dim):
+        y: Tensor = ops.linear(x, weight.dequantize(), bias)
+        return y
+    scales = weight.effective_scales() if others or level.param.format else weight.scales
+    product: Tensor = ops.quantized_linear(
+        x,
+        weight.codes,
+        scales,
+        bias,
+        value=scheme.value.value,
+        per_word=scheme.num_quants,
+        size=weight.shape[1],
+        block=level.sizes(weight.shape),
+    )
+    return product
+
+
 def _last_axis(x: Tensor, axis: int) -> Tensor:
     """x with an axis and the last one exchanged."""
     return x if not x.ndim or axis == x.ndim - 1 else x.swap_dims(axis, x.ndim - 1)

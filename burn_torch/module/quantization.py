@@ -1,0 +1,147 @@
+"""Quantizer: the weights of a module as codes and scales, after training or while it goes on.
+
+quantizer = Quantizer(Calibration.MinMax, QuantScheme(QuantValue.Q8S, QuantLevel.per_block((64, 1))))
+small = model.quantize_weights(quantizer)                  # codes and scales in the place of parameters
+loss = loss_of(model.fake_quantize_weights(quantizer))     # as if they were, with gradients: trains for it
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Protocol, TypeVar, final
+
+from burn_torch.core.checking import checked
+from burn_torch.core.dtype import DType
+from burn_torch.core.quantization import Calibration, QuantScheme
+from burn_torch.core.spec import Shape
+from burn_torch.module import tree
+from burn_torch.module.param import Param, ParamId
+from burn_torch.module.tree import Tree
+from burn_torch.tensor import Device, QuantizedTensor, Tensor, compute_q_params, compute_range, fake_quantize
+
+__all__ = ["QuantizedParam", "Quantizer", "quantized_params"]
+
+T = TypeVar("T")
+
+
+class Group(Protocol):
+    """Says which parameters belong to it: `burn_torch.optim.ParamGroup`."""
+
+    def matches(self, ident: ParamId, path: str) -> bool:
+        """Returns whether a parameter belongs to it."""
+
+
+class QuantizedParam(Tree):
+    """Stands in the place of a parameter whose tensor is quantised: its codes and scales are parameters that are not
+    trained, so that moving, compiling and recording reach them.
+
+    `val()` is a QuantizedTensor.  Functions of tensors dequantise it; `functional.linear` multiplies by its codes.
+    """
+
+    codes: Param
+    scales: Param
+    outer_scales: Param | None
+    scheme: QuantScheme
+    shape: Shape
+    float_dtype: DType
+    id: ParamId
+
+    @staticmethod
+    def of(value: QuantizedTensor, id: ParamId) -> QuantizedParam:
+        """A quantised tensor as a parameter of an identity."""
+
+        def frozen(tensor: Tensor) -> Param:
+            return Param(tensor, require_grad=False)
+
+        outer = None if value.outer_scales is None else frozen(value.outer_scales)
+        return QuantizedParam(
+            frozen(value.codes), frozen(value.scales), outer, value.scheme, value.shape, value.float_dtype, id
+        )
+
+    def val(self) -> QuantizedTensor:
+        """The quantised tensor."""
+        outer = None if self.outer_scales is None else self.outer_scales.val()
+        return QuantizedTensor(self.codes.val(), self.scales.val(), outer, self.scheme, self.shape, self.float_dtype)
+
+    def dequantize(self) -> Param:
+        """The parameter with floats again, of the same identity."""
+        return Param(self.val().dequantize(), self.id)
+
+    @property
+    def device(self) -> Device:
+        """Returns where it lies."""
+        return self.codes.device
+
+    @property
+    def numel(self) -> int:
+        """The number of elements of the tensor, however they are stored."""
+        count = 1
+        for size in self.shape:
+            count *= size
+        return count
+
+
+@final
+@checked
+class Quantizer:
+    """Quantises the parameters of a module: how their ranges are found, by which scheme, and which of them.
+
+    Without a group it takes every parameter of floats, biases and the scales of norms too, as Burn does.
+    """
+
+    def __init__(self, calibration: Calibration, scheme: QuantScheme, param_group: Group | None = None) -> None:
+        self.calibration = calibration
+        self.scheme = scheme
+        self.param_group = param_group
+
+    def set_param_group(self, group: Group) -> Quantizer:
+        """The same quantizer for the parameters of a group alone: a `ParamGroup`."""
+        return Quantizer(self.calibration, self.scheme, group)
+
+    def quantize(self, tensor: Tensor) -> QuantizedTensor:
+        """One tensor by the scheme, with the scales that its range asks for."""
+        range = compute_range(self.scheme, tensor, self.calibration)
+        return tensor.quantize(self.scheme, compute_q_params(self.scheme, range))
+
+    def quantize_module(self, module: T) -> T:
+        """See `Module.quantize_weights`."""
+        return self._map(module, lambda param: QuantizedParam.of(self.quantize(param.val().detach()), param.id))
+
+    def fake_quantize_module(self, module: T) -> T:
+        """See `Module.fake_quantize_weights`."""
+        return self._map(
+            module,
+            lambda param: param.computed(fake_quantize(param.val(), self.scheme, calibration=self.calibration)),
+        )
+
+    def _map(self, module: T, change: Callable[[Param], object]) -> T:
+        inside = {id(leaf) for _, param in quantized_params(module) for _, leaf in tree.walk(param)}
+        chosen = {
+            id(leaf): path
+            for path, leaf in tree.walk(module)
+            if isinstance(leaf, Param) and id(leaf) not in inside and leaf.spec().dtype.is_float
+        }
+
+        def replace(leaf: object) -> object:
+            path = chosen.get(id(leaf))
+            if path is None or not isinstance(leaf, Param):
+                return leaf
+            if self.param_group is not None and not self.param_group.matches(leaf.id, path):
+                return leaf
+            try:
+                return change(leaf)
+            except Exception as err:
+                err.add_note(f"in {path}")
+                raise
+
+        return tree.rebuild(module, replace)
+
+
+def quantized_params(value: object, path: str = "") -> Iterator[tuple[str, QuantizedParam]]:
+    """Paths and quantised parameters of a tree."""
+    for name, child in tree.children(value):
+        where = f"{path}.{name}" if path else name
+        if isinstance(child, QuantizedParam):
+            yield where, child
+        elif not isinstance(child, tree.LEAVES):
+            yield from quantized_params(child, where)
