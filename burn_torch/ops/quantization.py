@@ -20,7 +20,7 @@ from burn_torch.core.spec import Shape, TensorSpec
 from burn_torch.ops.comparison import is_nan
 from burn_torch.ops.faults import dtype_fault, shape_fault
 from burn_torch.ops.functions import round as nearest
-from burn_torch.ops.op import op
+from burn_torch.ops.op import Op, op
 from burn_torch.ops.products import linear
 from burn_torch.ops.rules import alike, same_dtype
 from burn_torch.ops.samples import Array, fixed, integers, sample, uniform
@@ -353,6 +353,15 @@ def unpack_codes(words: TensorSpec, *, bits: int, word_bits: int, size: int, dty
     if dtype not in (DType.I8, DType.U8):
         raise dtype_fault(f"codes have no type {dtype}", expected="i8 or u8", mend="take i8 for signed codes")
     return words.with_shape((*words.shape[:-1], size)).with_dtype(dtype)
+
+
+def _of_many(row: Op) -> None:
+    """Many samples are one axis more in front, which rows of single codes and of the last axis take as it is."""
+    row.batched(lambda n, many, x, **attrs: row(x, **attrs))
+
+
+for _row in (encode_small_float, decode_small_float, pack_codes, unpack_codes):
+    _of_many(_row)
 
 
 # -- products ----------------------------------------------------------------------------------------------

@@ -30,6 +30,7 @@ from burn_torch.core.quantization import (
     QuantParam,
     QuantPropagation,
     QuantScheme,
+    QuantStore,
     block_counts,
 )
 from burn_torch.core.quantized_data import QuantizedData
@@ -459,6 +460,7 @@ def fake_quantize(
     Shapes: x (*s) -> (*s).  Dtypes: any float, the same out.  PyTorch: torch.fake_quantize_per_tensor_affine.
     Source: Jacob et al. 2018, section 3; Bengio, Leonard, Courville 2013.
     """
+    scheme = scheme.with_store(QuantStore.Native)  # what is read back at once is not packed
     q = quantize_dynamic(x, scheme, calibration) if qparams is None else quantize(x, scheme, qparams)
     low, high = scheme.value.range
     half = scheme.value.top_step / 2

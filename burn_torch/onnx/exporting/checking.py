@@ -73,6 +73,8 @@ def compared(
     version = f"onnxruntime {onnxruntime.__version__}"
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
+    # by default a product with a dequantised weight rounds its other operand to 8 bits: 1 computes it in f32
+    options.add_session_config_entry("session.qdq_matmulnbits_accuracy_level", "1")
     comparisons: list[Comparison] = []
     try:
         session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])

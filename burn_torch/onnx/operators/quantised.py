@@ -21,21 +21,29 @@ __all__ = [
 _QUANTISED: Final = (DType.U8, DType.I8, DType.U16, DType.I16, DType.I32)
 
 
-def _spread(s: Tensor, x: Tensor, axis: int, block_size: int) -> Tensor:
-    """A scale or zero point in a shape that broadcasts to x: of all, of each entry of an axis, of each block."""
-    if s.num_elements() == 1 and not block_size:
+def _spread(s: Tensor, x: Tensor, axis: int) -> Tensor:
+    """A scale or zero point in a shape that broadcasts to x: of all, or of each entry of an axis."""
+    if s.num_elements() == 1:
         return reshaped(s, ())
     at = axis_of(axis, x.ndim)
-    if s.ndim == 1 and not block_size:
-        return reshaped(s, tuple(s.shape[0] if i == at else 1 for i in range(x.ndim)))
-    wide = reshaped(s, (*s.shape[: at + 1], 1, *s.shape[at + 1 :]))
-    wide = ops.expand(wide, shape=(*s.shape[: at + 1], block_size, *s.shape[at + 1 :]))
-    wide = reshaped(wide, (*s.shape[:at], s.shape[at] * block_size, *s.shape[at + 1 :]))
-    return wide.narrow(at, 0, x.shape[at])
+    return reshaped(s, tuple(s.shape[0] if i == at else 1 for i in range(x.ndim)))
 
 
-def _saturate(x: Tensor, zero: Tensor | None, dtype: DType) -> Tensor:
-    """Rounded to even, moved by the zero point, held within the type."""
+def _by_block(
+    s: Tensor, zero: Tensor | None, x: Tensor, axis: int, block_size: int
+) -> tuple[Tensor, Tensor | None, tuple[int, ...]]:
+    """Scale, zero point and block sizes as the rows `quantize` and `dequantize` take them."""
+    if s.num_elements() == 1 and not block_size:
+        return reshaped(s, ()), None if zero is None else reshaped(zero, ()), (0,) * x.ndim
+    at = axis_of(axis, x.ndim)
+    if block_size:
+        return s, zero, tuple(block_size if i == at else 1 for i in range(x.ndim))
+    shape = tuple(s.shape[0] if i == at else 1 for i in range(x.ndim))
+    shaped = None if zero is None else reshaped(zero, shape)
+    return reshaped(s, shape), shaped, tuple(int(i == at) for i in range(x.ndim))
+
+
+def _require_quantised(dtype: DType) -> None:
     if dtype not in _QUANTISED:
         raise OnnxError(
             "no quantised type of ours",
@@ -43,6 +51,11 @@ def _saturate(x: Tensor, zero: Tensor | None, dtype: DType) -> Tensor:
             expected=", ".join(t.name for t in _QUANTISED),
             mend="quantise to one of those",
         )
+
+
+def _saturate(x: Tensor, zero: Tensor | None, dtype: DType) -> Tensor:
+    """Rounded to even, moved by the zero point, held within the type."""
+    _require_quantised(dtype)
     y = x.round().cast(DType.F64)
     if zero is not None:
         y = y + zero.cast(DType.F64)
@@ -64,15 +77,15 @@ def quantize_linear(
 ) -> Tensor:
     """round(x / scale) + zero point, held within the type of the zero point."""
     dtype = DType.U8 if not output_dtype else dtype_of(output_dtype)
-    zero = None
-    if y_zero_point is not None:
-        dtype = y_zero_point.dtype
-        zero = _spread(y_zero_point, x, axis, block_size)
-    scale = _spread(y_scale, x, axis, block_size)
-    wide = dtype_of(precision) if precision else DType.F64 if DType.F64 in (x.dtype, scale.dtype) else DType.F32
-    if not precision and x.dtype is scale.dtype and x.dtype.is_float:
-        wide = x.dtype
-    return _saturate(x.cast(wide) / scale.cast(wide), zero, dtype)
+    dtype = dtype if y_zero_point is None else y_zero_point.dtype
+    _require_quantised(dtype)
+    scale, zero, block = _by_block(y_scale, y_zero_point, x, axis, block_size)
+    if precision:
+        x, scale = x.cast(dtype_of(precision)), scale.cast(dtype_of(precision))
+    low, high = (int(limit) for limit in dtype.limits)
+    y: Tensor = ops.quantize(x.float() if not x.dtype.is_float else x, scale, zero, block=block, low=low, high=high,
+                             dtype=dtype)  # fmt: skip
+    return y
 
 
 @operator("DequantizeLinear", 10)
@@ -86,12 +99,10 @@ def dequantize_linear(
     output_dtype: int = 0,
 ) -> Tensor:
     """(x - zero point) * scale."""
-    scale = _spread(x_scale, x, axis, block_size)
-    wide = x.cast(DType.I64)
-    if x_zero_point is not None:
-        wide = wide - _spread(x_zero_point, x, axis, block_size).cast(DType.I64)
-    y = wide.cast(scale.dtype) * scale
-    return y.cast(dtype_of(output_dtype)) if output_dtype else y
+    scale, zero, block = _by_block(x_scale, x_zero_point, x, axis, block_size)
+    dtype = dtype_of(output_dtype) if output_dtype else x_scale.dtype
+    y: Tensor = ops.dequantize(x, scale, zero, block=block, dtype=dtype)
+    return y
 
 
 @operator("DynamicQuantizeLinear", 11)
@@ -103,7 +114,8 @@ def dynamic_quantize_linear(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     scale = (high - low) / 255.0
     scale = scale.mask_fill(scale.equal(0.0), 1.0)
     zero = ops.clamp((-low / scale).round(), 0.0, 255.0).cast(DType.U8)
-    return _saturate(x / scale, zero, DType.U8), scale, zero
+    y = ops.quantize(x, scale, zero, block=(0,) * x.ndim, low=0, high=255, dtype=DType.U8)
+    return y, scale, zero
 
 
 # -- products ------------------------------------------------------------------------------------------------
@@ -154,7 +166,7 @@ def _exact_conv(x: Tensor, x_zero: Tensor | None, w: Tensor, w_zero: Tensor | No
     if x_zero is not None:
         left = left - reshaped(x_zero, ()).cast(DType.F64)
     if w_zero is not None:
-        right = right - _spread(w_zero.cast(DType.F64), w, 0, 0)
+        right = right - _spread(w_zero.cast(DType.F64), w, 0)
     return conv(left, right, None, **vars(how))
 
 
@@ -183,7 +195,7 @@ def qlinear_conv(
     """A convolution of quantised numbers, quantised again."""
     exact = _exact_conv(x, x_zero_point, w, w_zero_point, how)
     if b is not None:
-        exact = exact + _spread(b.cast(DType.F64), exact, 1, 0)
-    scale = _spread(w_scale.cast(DType.F64), exact, 1, 0)
+        exact = exact + _spread(b.cast(DType.F64), exact, 1)
+    scale = _spread(w_scale.cast(DType.F64), exact, 1)
     scale = scale * reshaped(x_scale, ()).cast(DType.F64) / reshaped(y_scale, ()).cast(DType.F64)
     return _saturate(exact * scale, reshaped(y_zero_point, ()), y_zero_point.dtype)
