@@ -24,6 +24,7 @@ FAMILIES: Final = (
     "matmul",
     "norm",
     "optimizer",
+    "quantized_linear",
     "random",
     "reduce",
     "residual_norm",

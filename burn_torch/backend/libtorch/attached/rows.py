@@ -1,10 +1,12 @@
-"""Kernels of `burn_kernels` for rows along the last axis: softmax, layer norm, RMS norm, and their backwards.
+"""Kernels of `burn_kernels` for rows along the last axis: softmax, layer norm, RMS norm, and their backwards; for
+products with codes.
 
 As the entries of `attached`: each makes the plan of a Call, or None where the kernel does not take it.
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
@@ -12,6 +14,7 @@ import torch
 
 from burn_torch.core.dtype import DType
 from burn_torch.core.imports import named
+from burn_torch.core.quantization import QuantValue
 from burn_torch.core.spec import TensorSpec
 from burn_torch.ops.op import Call, Candidate
 
@@ -66,11 +69,25 @@ def _rms_norm_backward(call: Call) -> Callable[..., object] | None:
     return run
 
 
+# -- codes ---------------------------------------------------------------------------------------------
+def _quantized_linear(call: Call) -> Callable[..., object] | None:
+    codes, value = call.tensor(1), QuantValue(call.attrs["value"])
+    if not _fits(call) or value.is_float or codes.dtype not in (DType.I8, DType.U8, DType.U32):
+        return None
+    if value.size_bits * call.attrs["per_word"] != 8 * codes.dtype.itemsize:  # 4 bits that stand alone in 8
+        return None
+    from burn_kernels import quantized_linear
+
+    options = {"bits": value.size_bits, "size": call.attrs["size"], "block": call.attrs["block"]}
+    return functools.partial(quantized_linear.forward, **options)
+
+
 ROWS: Final[Mapping[str, Callable[[Call], Callable[..., object] | None]]] = {
     "layer_norm": _function("norm:layer_norm", _fits),
     "layer_norm_backward": _layer_norm_backward,
     "log_softmax": _function("softmax:log_forward", _along_last),
     "log_softmax_backward": _function("softmax:log_backward", _along_last),
+    "quantized_linear": _quantized_linear,
     "rms_norm": _function("norm:rms_norm", _fits),
     "rms_norm_backward": _rms_norm_backward,
     "softmax": _function("softmax:forward", _along_last),
