@@ -48,9 +48,9 @@ def _is_linear(call: Call, used: Sequence[bool], opset: int) -> bool:
 
 def _linear(w: Writer, name: str, x: Wire, scale: Wire, zero: Wire | None, block: Shape, codes: DType) -> Wire:
     is_one = all(length == 1 for length in scale.shape)
-    found = _axis(block, is_one, w.opset)
-    assert found is not None, "_is_linear lets no other call come here"
-    axis, size = found
+    place = _axis(block, is_one, w.opset)
+    assert place is not None, "_is_linear lets no other call come here"
+    axis, size = place
     shape = () if is_one else scale.shape if size else (scale.shape[axis],)
     fixed = tuple(w.fixed(length, "scales") for length in shape)
     zeros = w.array(np.zeros(fixed, codes.numpy), codes) if zero is None else w.reshape(w.cast(zero, codes), shape)
