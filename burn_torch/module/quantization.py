@@ -63,6 +63,16 @@ class QuantizedParam(Tree):
         outer = None if self.outer_scales is None else self.outer_scales.val()
         return QuantizedTensor(self.codes.val(), self.scales.val(), outer, self.scheme, self.shape, self.float_dtype)
 
+    def base(self) -> QuantizedTensor:
+        """The quantised tensor."""
+        return self.val()
+
+    def reparameterization(self) -> None:
+        """None: its value is computed from nothing else."""
+
+    def adapter(self) -> None:
+        """None: there is no low-rank adapter."""
+
     def dequantize(self) -> Param:
         """The parameter with floats again, of the same identity."""
         return Param(self.val().dequantize(), self.id)

@@ -114,8 +114,9 @@ def _one_row(
         k = first + tl.arange(0, BLOCK_K)
         x = tl.load(x_ptr + k, mask=k < end, other=0.0).to(tl.float32)
         codes = _decode(
-            code_ptr, scale_ptr, k, word, d_in, d_out, words, scale_stride, block_k, block_n, BITS, PER, HOISTED
-        )
+            code_ptr, scale_ptr, k, word, d_in=d_in, d_out=d_out, words=words, scale_stride=scale_stride,
+            block_k=block_k, block_n=block_n, BITS=BITS, PER=PER, HOISTED=HOISTED,
+        )  # fmt: skip
         sums = tl.sum(codes * x[:, None, None], 0)
         if HOISTED:
             at = (first // block_k) * scale_stride + n // block_n
@@ -145,8 +146,9 @@ def _tiles(
         inside = (row < rows)[:, None] & (k < end)[None, :]
         x = tl.load(x_ptr + row.to(tl.int64)[:, None] * x_stride + k[None, :], mask=inside, other=0.0)
         codes = _decode(
-            code_ptr, scale_ptr, k, word, d_in, d_out, words, scale_stride, block_k, block_n, BITS, PER, False
-        )
+            code_ptr, scale_ptr, k, word, d_in=d_in, d_out=d_out, words=words, scale_stride=scale_stride,
+            block_k=block_k, block_n=block_n, BITS=BITS, PER=PER, HOISTED=False,
+        )  # fmt: skip
         weight = tl.reshape(codes, (BLOCK_K, WORDS * PER)).to(x.dtype)
         total = add_product(x, weight, total, "ieee")
     n = tl.program_id(0) * WORDS * PER + tl.arange(0, WORDS * PER)
