@@ -14,6 +14,7 @@ from burn_torch.core.checking import Measured, checked, checked_late
 from burn_torch.core.distribution import Distribution
 from burn_torch.core.dtype import FLOAT8, DType
 from burn_torch.core.errors import ArgumentError, DTypeError, ShapeError
+from burn_torch.core.imports import named
 from burn_torch.core.small_floats import encode_small_floats, small_float_values
 from burn_torch.core.spec import Shape
 from burn_torch.core.tolerance import Tolerance
@@ -173,10 +174,9 @@ class TensorData:
 
         Raises: ShapeError where they are not as many as the shape and the scheme need.
         """
-        from burn_torch.core.quantized_data import QuantizedData
-
         levels = (scales,) if outer_scales is None else (scales, outer_scales)
-        return QuantizedData.of(values, shape, scheme, *levels)
+        data: QuantizedData = named("burn_torch.core.quantized_data:QuantizedData").of(values, shape, scheme, *levels)
+        return data
 
     @property
     def shape(self) -> Shape:

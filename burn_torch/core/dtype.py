@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, ClassVar, Final, final
 import numpy as np
 
 from burn_torch.core.errors import DTypeError, explain
+from burn_torch.core.imports import named
 from burn_torch.core.spellings import attach_spellings
 from burn_torch.core.spellings.packages import BURN_TORCH
 from burn_torch.core.wording import described
@@ -189,9 +190,8 @@ class DType:
     @staticmethod
     def QFloat(scheme: QuantScheme) -> QFloat:  # noqa: N802, Burn's variant
         """The element type of tensors that are quantised by this scheme, see `QuantizedTensor`."""
-        from burn_torch.core.quantization import QFloat
-
-        return QFloat(scheme)
+        dtype: QFloat = named("burn_torch.core.quantization:QFloat")(scheme)
+        return dtype
 
     def __eq__(self, other: object) -> bool:
         if other.__class__ is not DType and _twin(other) is not None:  # which would never be equal

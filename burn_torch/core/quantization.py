@@ -7,6 +7,7 @@ A scheme says it all and knows no data; `tensor/quantized.py` computes with it. 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import ClassVar, Final, final
@@ -220,6 +221,11 @@ class QuantLevel:
         """A scale for each index of an axis."""
         return QuantLevel(None, param, axis)
 
+    @property
+    def is_whole(self) -> bool:
+        """Tells if all numbers share one scale."""
+        return self.block is None and self.channel is None
+
     def sizes(self, shape: Shape) -> Shape:
         """The sizes of a block in a tensor of this shape, one for each axis; 0 is the whole axis.
 
@@ -238,7 +244,7 @@ class QuantLevel:
 
     def counts(self, shape: Shape) -> Shape:
         """The shape of the scales: how many blocks lie along each axis; (1,) where all share one."""
-        if self.block is None and self.channel is None:
+        if self.is_whole:
             return (1,)
         return block_counts(shape, self.sizes(shape))
 
@@ -369,10 +375,67 @@ class QuantScheme:
         shape = tuple(shape) or (1,)
         return (*shape[:axis], -(-shape[axis] // self.num_quants), *shape[axis + 1 :])
 
+    def groups(self, ndim: int) -> Shape:
+        """How many of the finer scales share an outer one, along each axis; 0 is the whole axis.
+
+        Raises: ArgumentError where blocks of the two levels cross.
+        """
+        finer, outer = self.levels
+        if outer.is_whole:
+            return (0,) * ndim
+        shared, fine = outer.sizes((1,) * ndim), finer.sizes((1,) * ndim)
+        if any(big and (not small or big % small) for big, small in zip(shared, fine, strict=True)):
+            raise told(
+                ArgumentError,
+                "QuantScheme: blocks of the finer level cross those of the outer one",
+                given=f"{finer!r} within {outer!r}",
+                expected="outer blocks whose sizes are multiples of the finer ones",
+                mend="QuantLevel.per_tensor() as the outer level holds any blocks",
+            )
+        return tuple(big // small if big else 0 for big, small in zip(shared, fine, strict=True))
+
+    def outer_counts(self, shape: Shape) -> Shape:
+        """The shape of the outer scales of a tensor of this shape."""
+        outer, counts = self.levels[1], self.levels[0].counts(shape)
+        return (1,) if outer.is_whole else block_counts(counts, self.groups(len(counts)))
+
+    def file_bytes(self, shape: Shape) -> int:
+        """How many bytes a file has for such a tensor: words, zeros up to a multiple of four, scales."""
+        words = math.prod(self.stored_shape(shape)) * self.stored.itemsize
+        return self.stored_bytes(shape) + -words % 4
+
     def stored_bytes(self, shape: Shape) -> int:
         """How many bytes codes and scales of a tensor of this shape take."""
-        scales = sum(math.prod(level.counts(shape)) * level.param.dtype.itemsize for level in self.levels)
-        return math.prod(self.stored_shape(shape)) * self.stored.itemsize + scales
+        sizes = [self.levels[0].counts(shape)] + [self.outer_counts(shape) for _ in self.levels[1:]]
+        scales = [math.prod(size) * level.param.dtype.itemsize for size, level in zip(sizes, self.levels, strict=True)]
+        return math.prod(self.stored_shape(shape)) * self.stored.itemsize + sum(scales)
+
+    # -- as Burn's files have it ------------------------------------------------------------------------
+    def to_fields(self) -> dict[str, object]:
+        """Names and values of Burn's records; channels and two levels by names of ours."""
+        store = self.store.name if self.store.word is None else {self.store.name: self.store.dim}
+        levels = [_level_fields(level) for level in self.levels]
+        fields = {"value": self.value.value, "store": store, "mode": self.mode.value, **levels[0]}
+        return fields if len(levels) == 1 else {**fields, "outer": levels[1]}
+
+    @staticmethod
+    def from_fields(fields: Mapping[str, object]) -> QuantScheme:
+        """The scheme that `to_fields` wrote, or Burn.  Raises: ValueError for what is none."""
+        try:
+            store = fields["store"]
+            if store == "U32":  # of Burn before 0.20
+                store = {"PackedU32": 0}
+            name, dim = (store, 0) if isinstance(store, str) else next(iter(dict(store).items()))  # type: ignore[call-overload]  # else it raises
+            outer = fields.get("outer")
+            levels = (_level_of(fields), *([] if outer is None else [_level_of(outer)]))  # type: ignore[arg-type]  # else it raises
+            return QuantScheme(
+                QuantValue(fields["value"]),
+                levels[0] if len(levels) == 1 else levels,
+                QuantStore(str(name), dim),
+                QuantMode(fields["mode"]),
+            )
+        except (KeyError, TypeError, ValueError, AttributeError, StopIteration) as err:
+            raise ValueError(f"no quantisation that is known here: {str(fields)[:120]} ({err})") from err
 
     # -- the same with one part changed --------------------------------------------------------------
     def with_value(self, value: QuantValue) -> QuantScheme:
@@ -398,6 +461,21 @@ class QuantScheme:
     def with_propagation(self, propagation: QuantPropagation) -> QuantScheme:
         """The same scheme, whose tensors propagate what they are or not."""
         return replace(self, propagation=propagation)
+
+
+def _level_fields(level: QuantLevel) -> dict[str, object]:
+    whole: object = "Tensor" if level.channel is None else {"Channel": level.channel}
+    return {"level": whole if level.block is None else {"Block": list(level.block)}, "param": level.param.value}
+
+
+def _level_of(fields: Mapping[str, object]) -> QuantLevel:
+    level, param = fields["level"], QuantParam(fields["param"])
+    if level == "Tensor":
+        return QuantLevel.per_tensor(param)
+    ((kind, value),) = dict(level).items()  # type: ignore[call-overload]  # else it raises
+    if kind == "Channel":
+        return QuantLevel.per_channel(int(value), param)
+    return QuantLevel.per_block(tuple(int(size) for size in {"Block": value}[kind]), param)
 
 
 @final

@@ -59,7 +59,7 @@ class QuantizedData:
         stored = [_encode(level, of.param) for level, of in zip(levels, scheme.levels, strict=True)]
         finer = TensorData(stored[0].array.reshape(counts), stored[0].dtype)
         return QuantizedData(
-            TensorData(words, scheme.stored), finer, stored[1] if len(stored) > 1 else None, scheme, shape
+            TensorData(words, scheme.stored), finer, _shape_outer(stored[1:], scheme, shape), scheme, shape
         )
 
     # -- bytes, as Burn writes them -----------------------------------------------------------------------
@@ -79,19 +79,26 @@ class QuantizedData:
         start = words + -words % _ALIGNMENT
         end = start + math.prod(counts) * first.param.dtype.itemsize
         outer = others[0].param.dtype if others else None
-        left = len(data) - end
-        if left < 0 or (left if outer is None else left % outer.itemsize or not left):
-            raise _misfit(f"{len(data)} bytes for {shape} of {scheme!r}", f"{end} bytes and those of outer scales")
+        beyond = scheme.outer_counts(shape) if others else (0,)
+        if len(data) != end + math.prod(beyond) * (0 if outer is None else outer.itemsize):
+            raise _misfit(
+                f"{len(data)} bytes for {shape} of {scheme!r}", f"{scheme.stored_bytes(shape)} bytes, and zeros between"
+            )
         return QuantizedData(
             TensorData.from_bytes(data[:words], stored, scheme.stored),
             TensorData.from_bytes(data[start:end], counts, first.param.dtype),
-            None if outer is None else TensorData.from_bytes(data[end:], (left // outer.itemsize,), outer),
+            None if outer is None else TensorData.from_bytes(data[end:], beyond, outer),
             scheme,
             shape,
         )
 
 
 _ALIGNMENT: Final = 4
+
+
+def _shape_outer(outer: Sequence[TensorData], scheme: QuantScheme, shape: Shape) -> TensorData | None:
+    """The outer scales, if there are any, in their shape."""
+    return TensorData(outer[0].array.reshape(scheme.outer_counts(shape)), outer[0].dtype) if outer else None
 
 
 def _encode(scales: Array, param: QuantParam) -> TensorData:

@@ -7,8 +7,9 @@ loss = loss_of(model.fake_quantize_weights(quantizer))     # as if they were, wi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Protocol, TypeVar, final
+import json
+from collections.abc import Callable, Collection, Iterator, Mapping
+from typing import Final, Protocol, TypeVar, final
 
 from burn_torch.core.checking import checked
 from burn_torch.core.dtype import DType
@@ -145,6 +146,65 @@ class Quantizer:
                 raise
 
         return tree.rebuild(module, replace)
+
+
+# -- records --------------------------------------------------------------------------------------------
+LISTED: Final = "quantized"
+"""The metadata of a record that lists quantised parameters, as JSON by path: scheme, shape, element type."""
+
+
+def list_quantized(module: object) -> dict[str, str]:
+    """The metadata of a module's record: nothing where no parameter is quantised."""
+    listed = {
+        path: {"scheme": param.scheme.to_fields(), "shape": list(param.shape), "dtype": param.float_dtype.name}
+        for path, param in quantized_params(module)
+    }
+    return {LISTED: json.dumps(listed)} if listed else {}
+
+
+def fit_to_record(module: T, keys: Collection[str], metadata: Mapping[str, str]) -> T:
+    """The module with quantised parameters where a record has them, and plain ones where it has floats; without values.
+
+    Raises: ValueError for metadata that lists no quantised parameters.
+    """
+    there = dict(quantized_params(module))
+    listed = json.loads(metadata.get(LISTED, "{}"))
+    plain: dict[int, QuantizedParam] = {}
+    for path, leaf in tree.walk(module):
+        if isinstance(leaf, Param) and path in listed and path not in keys and path not in there:
+            about = listed[path]
+            if tuple(about["shape"]) == leaf.shape:
+                scheme = QuantScheme.from_fields(about["scheme"])
+                plain[id(leaf)] = _unread(leaf, scheme, DType.of(about["dtype"]))
+    floats = {
+        id(param): Param.uninitialized(
+            param.id, _zeros(param.shape, param.float_dtype), param.device, True, param.shape, param.float_dtype
+        )
+        for path, param in there.items()
+        if path in keys and f"{path}.codes" not in keys
+    }
+    if not plain and not floats:
+        return module
+    memo: dict[int, object] = {}
+    memo.update(floats)
+    return tree.rebuild(module, lambda leaf: plain.get(id(leaf), leaf), memo)
+
+
+def _unread(param: Param, scheme: QuantScheme, dtype: DType) -> QuantizedParam:
+    """A quantised parameter of zeros, in the place of a plain one: its values come from a record."""
+    first, *others = scheme.levels
+    counts = first.counts(param.shape)
+
+    def zeros(shape: Shape, kind: DType) -> Param:
+        return Param.uninitialized(ParamId.new(), _zeros(shape, kind), param.device, False, shape, kind)
+
+    outer = zeros(scheme.outer_counts(param.shape), others[0].param.dtype) if others else None
+    codes = zeros(scheme.stored_shape(param.shape), scheme.stored)
+    return QuantizedParam(codes, zeros(counts, first.param.dtype), outer, scheme, param.shape, dtype, param.id)
+
+
+def _zeros(shape: Shape, dtype: DType) -> Callable[[Device, bool], Tensor]:
+    return lambda device, grad: Tensor.zeros(shape, device).cast(dtype)
 
 
 def quantized_params(value: object, path: str = "") -> Iterator[tuple[str, QuantizedParam]]:

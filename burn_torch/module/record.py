@@ -23,6 +23,7 @@ from burn_torch.core.frames import warn_user
 from burn_torch.core.spec import Shape
 from burn_torch.module import tree
 from burn_torch.module.param import Param, ParamId
+from burn_torch.module.quantization import LISTED, fit_to_record, list_quantized
 from burn_torch.module.running_state import RunningState
 from burn_torch.module.twins import places
 from burn_torch.tensor import Device, Tensor
@@ -231,7 +232,7 @@ class ModuleRecord:
             else:
                 value = leaf.value()
                 entries[path] = RecordEntry(value.dtype, value.shape, ParamId(leaf.id), TensorValues(value), state=True)
-        return ModuleRecord(entries, {"module": type(module).__name__})
+        return ModuleRecord(entries, {"module": type(module).__name__, **list_quantized(module)})
 
     # -- policies -----------------------------------------------------------------------
     def allow_partial(self, allow: bool = True) -> ModuleRecord:
@@ -297,6 +298,7 @@ class ModuleRecord:
 
         Raises: RecordError that lists every fault at once; then nothing was read.
         """
+        module = self._with_its_quantisation(module)
         faults = self.validate(module)
         if faults:
             listed = "\n            ".join(_of_each_kind(faults))
@@ -317,6 +319,17 @@ class ModuleRecord:
             if key in self.entries and id(leaf) not in new:
                 new[id(leaf)] = self._load_leaf(leaf, self.entries[key], taken)
         return tree.rebuild(module, lambda leaf: new.get(id(leaf), leaf))
+
+    def _with_its_quantisation(self, module: M) -> M:
+        try:
+            return fit_to_record(module, self.entries.keys(), self.metadata)
+        except (ValueError, KeyError, TypeError, AttributeError) as err:
+            raise RecordError(
+                "this record lists no quantised parameters in its metadata",
+                given=f"{self.metadata.get(LISTED, '')[:120]} ({type(err).__name__}: {err})",
+                expected="JSON by path: scheme, shape, element type",
+                mend="save the record again, or remove that metadata",
+            ) from err
 
     def _load_leaf(self, leaf: Any, entry: RecordEntry, taken: set[ParamId]) -> object:
         dtype = entry.dtype if self.dtypes is DTypePolicy.FromRecord else _expected_spec(leaf, entry)[1]

@@ -28,6 +28,7 @@ from burn_torch.record.burn_types import burn_type, read_burn_type
 from burn_torch.record.faults import Unsound, cannot_save
 from burn_torch.record.layout import checked_shape, checked_texts, first_keys, parse_json
 from burn_torch.record.precision import PrecisionSettings
+from burn_torch.record.quantized import Quantized, is_quantized, read_quantized, split_quantized
 from burn_torch.record.sealing import UNSEALED
 from burn_torch.record.values import little_endian
 from burn_torch.version import __version__
@@ -142,12 +143,30 @@ def record_of(document: object, bytes_of: BytesOf, at: Callable[[object, str], o
         return _record_of_ours(metadata, document["item"], bytes_of, at or _at)
     entries: dict[str, RecordEntry] = {}
     scalars: dict[str, float] = {}
+    quantized: dict[str, Quantized] = {}
     for key, value in _flat(document["item"], ""):
-        if isinstance(value, dict):
+        if isinstance(value, dict) and is_quantized(_tensor_of(value).get("dtype")):
+            entries[key], quantized[key] = _quantized_entry(key, _tensor_of(value), bytes_of)
+        elif isinstance(value, dict):
             entries[key] = _entry(key, value, bytes_of)
         elif isinstance(value, int | float):
             scalars[key] = value
+    entries, metadata = split_quantized(entries, quantized, metadata)
     return ModuleRecord(entries, metadata, scalars=scalars)
+
+
+def _tensor_of(value: dict[str, object]) -> dict[str, object]:
+    """The tensor of a parameter, or the value itself."""
+    inner = value.get("param")
+    return inner if isinstance(inner, dict) else value
+
+
+def _quantized_entry(key: str, value: dict[str, object], bytes_of: BytesOf) -> tuple[RecordEntry, Quantized]:
+    if value.keys() != {"bytes", "shape", "dtype"}:
+        raise Unsound(f"{key} is no tensor of a record")
+    read, count = bytes_of(key, value["bytes"])
+    about = read_quantized(key, checked_shape(key, value["shape"]), value["dtype"], count)
+    return RecordEntry(DType.U8, (count,), None, lambda: TensorData(read().view(np.uint8), DType.U8)), about
 
 
 def version_of(metadata: object) -> str:

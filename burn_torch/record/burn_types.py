@@ -27,6 +27,4 @@ def read_burn_type(key: str, name: object) -> tuple[DType, int]:
         return _READ[name], 0
     if isinstance(name, dict) and list(name) == ["Bool"] and name["Bool"] in list(_BOOL_WIDTHS):
         return DType.BOOL, _BOOL_WIDTHS[name["Bool"]]
-    if isinstance(name, dict) and list(name) == ["QFloat"]:
-        raise Unsound(f"{key} is quantised, which records here are not: dequantise it in Burn first")
     raise Unsound(f"{key} has the type {str(name)[:80]}; known are {', '.join(_READ)}")

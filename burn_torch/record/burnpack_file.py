@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from typing import IO, Any, Final, final
 
 from burn_torch.core.checking import checked
+from burn_torch.core.dtype import DType
 from burn_torch.module.param import ParamId
 from burn_torch.module.record import ModuleRecord, RecordEntry
 from burn_torch.record.burn_types import burn_type, read_burn_type
@@ -33,6 +34,7 @@ from burn_torch.record.layout import (
     require_layout,
     require_zeros,
 )
+from burn_torch.record.quantized import is_quantized, join_quantized, read_quantized, split_quantized
 from burn_torch.record.sealing import UNSEALED, SealedWriter, require_sealed
 from burn_torch.record.source import Source
 from burn_torch.record.values import little_endian
@@ -60,16 +62,19 @@ class BurnpackFormat(FileFormat):
 
     def write(self, record: ModuleRecord, file: IO[bytes]) -> None:
         """Writes the metadata, then one tensor after another."""
-        tensors: dict[str, object] = {}
+        tensors: dict[str, dict[str, object]] = {}
         order: dict[str, str] = {}
         placed: dict[int, list[int]] = {}
         at = 0
-        for key, entry in record.entries.items():
+        entries, quantized = join_quantized(record.entries, record.metadata)
+        for key, entry in entries.items():
             order[key] = "state" if entry.state else "param"
             if id(entry) not in placed:
                 at += -at % ALIGNMENT
                 placed[id(entry)] = [at, at := at + entry.nbytes]
             tensors[key] = _descriptor(key, entry, placed[id(entry)])
+            if key in quantized:
+                tensors[key] |= dict(zip(("shape", "dtype"), quantized[key], strict=True))
         ours = {"burn_torch": VERSION, "keys": json.dumps(order), "checksum": UNSEALED}
         contents: dict[str, object] = {
             "tensors": _sort_keys(tensors),
@@ -88,7 +93,7 @@ class BurnpackFormat(FileFormat):
         header += bytes(-len(header) % ALIGNMENT)
         writer = SealedWriter(file)
         writer.write(header)
-        for entry in {id(entry): entry for entry in record.entries.values()}.values():
+        for entry in {id(entry): entry for entry in entries.values()}.values():
             writer.write(bytes(-writer.written % ALIGNMENT))
             writer.write(little_endian(entry.peek()))
         writer.seal(header, _CHECKSUM)
@@ -134,7 +139,15 @@ class BurnpackFormat(FileFormat):
         require_layout(extents, len(source) - start, align=align)
         require_zeros(source, extents, header_end, start)
         kept = {name: text for name, text in metadata.items() if not (ours and name in _OURS)}
-        return ModuleRecord(entries_of(source, extents, start), kept, scalars=_numbers(contents.get("scalars", {})))
+        quantized = {
+            key: read_quantized(
+                key, checked_shape(key, about["shape"]), about["dtype"], extents[key].end - extents[key].start
+            )
+            for key, about in described.items()
+            if is_quantized(about["dtype"])
+        }
+        entries, kept = split_quantized(entries_of(source, extents, start), quantized, kept)
+        return ModuleRecord(entries, kept, scalars=_numbers(contents.get("scalars", {})))
 
 
 def _descriptor(key: str, entry: RecordEntry, offsets: list[int]) -> dict[str, object]:
@@ -149,6 +162,8 @@ def _extent(key: str, described: object, state: bool) -> Extent:
     if ident is not None and (type(ident) is not int or not 0 <= ident < 2**64):
         raise Unsound(f"{key} has an id that no parameter has: {str(ident)[:80]}")
     shape = checked_shape(key, described["shape"])
+    if is_quantized(described["dtype"]):
+        return Extent(DType.U8, (end - start,), start, end, None if ident is None else ParamId(ident), state)
     dtype, width = read_burn_type(key, described["dtype"])
     return Extent(dtype, shape, start, end, None if ident is None else ParamId(ident), state, width)
 

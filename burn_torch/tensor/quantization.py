@@ -142,11 +142,12 @@ def compute_q_params(scheme: QuantScheme, range: CalibrationRange) -> Quantizati
     scales = scales.mask_fill(scales.equal(0.0), 0.1)
     if len(scheme.levels) == 1:
         return QuantizationParameters(scales)
-    groups = _groups(scheme, scales.shape)
+    groups = scheme.groups(scales.ndim)
+    shape = (1,) if scheme.levels[1].is_whole else block_counts(scales.shape, groups)
     if not scales.num_elements():
-        return QuantizationParameters(scales, Tensor.ones(_outer_counts(scheme, scales.shape), scales.device))
+        return QuantizationParameters(scales, Tensor.ones(shape, scales.device))
     parts, dims = _in_blocks(scales, groups, "edge")
-    largest = unary(ops.amax, parts, dims).reshape(_outer_counts(scheme, scales.shape))
+    largest = unary(ops.amax, parts, dims).reshape(shape)
     outer = largest / (scheme.param.largest if scheme.param is QuantParam.UE4M3 else 1.0)
     return QuantizationParameters(scales / _spread(outer, scales.shape, groups), outer)
 
@@ -154,31 +155,6 @@ def compute_q_params(scheme: QuantScheme, range: CalibrationRange) -> Quantizati
 def _spread(scales: Tensor, shape: Shape, block: Shape) -> Tensor:
     """`spread`, of tensors."""
     return spread(scales, shape, block)
-
-
-def _groups(scheme: QuantScheme, counts: Shape) -> Shape:
-    """How many of the finer scales share an outer one, along each of their axes; 0 is the whole axis."""
-    finer, outer = scheme.levels
-    ndim = len(counts)
-    if outer.block is None and outer.channel is None:
-        return (0,) * ndim
-    shared, fine = outer.sizes(counts), finer.sizes(counts)
-    misfit = any(big and (not small or big % small) for big, small in zip(shared, fine, strict=True))
-    if misfit:
-        raise told(
-            ShapeError,
-            "QuantScheme: blocks of the finer level cross those of the outer one",
-            given=f"{finer!r} within {outer!r}",
-            expected="outer blocks whose sizes are multiples of the finer ones",
-            mend="QuantLevel.per_tensor() as the outer level holds any blocks",
-        )
-    return tuple(big // small if big else 0 for big, small in zip(shared, fine, strict=True))
-
-
-def _outer_counts(scheme: QuantScheme, counts: Shape) -> Shape:
-    outer = scheme.levels[1]
-    whole = outer.block is None and outer.channel is None
-    return (1,) if whole else block_counts(counts, _groups(scheme, counts))
 
 
 def _encode(scales: Tensor, param: QuantParam) -> Tensor:
@@ -356,7 +332,7 @@ def _effective(scheme: QuantScheme, scales: Tensor, outer: Tensor | None) -> Ten
     fine = _decode(scales, scheme.levels[0].param)
     if outer is None:
         return fine
-    y: Tensor = fine * _spread(_decode(outer, scheme.levels[1].param), fine.shape, _groups(scheme, fine.shape))
+    y: Tensor = fine * _spread(_decode(outer, scheme.levels[1].param), fine.shape, scheme.groups(fine.ndim))
     return y
 
 

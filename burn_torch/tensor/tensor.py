@@ -17,6 +17,7 @@ from burn_torch.backend.decorator import detached
 from burn_torch.core.dtype import DType
 from burn_torch.core.errors import ArgumentError, AutodiffError
 from burn_torch.core.frames import told, user_line
+from burn_torch.core.imports import named
 from burn_torch.core.misfits import word_methods
 from burn_torch.core.spellings import Named, attach_spellings
 from burn_torch.core.spellings.tensors import TENSOR
@@ -176,17 +177,15 @@ class Tensor(Operators, metaclass=Named):
         integers.  The result is a constant of every derivative.
         Raises: DTypeError for integers, ShapeError for scales that are not one for each block.
         """
-        from burn_torch.tensor.quantization import quantize  # which needs Tensor
-
-        return quantize(self, scheme, qparams)
+        q: QuantizedTensor = named("burn_torch.tensor.quantization:quantize")(self, scheme, qparams)
+        return q
 
     def quantize_dynamic(self, scheme: QuantScheme) -> QuantizedTensor:
         """Codes and scales of a scheme, with the scales that the range of each block asks for: its least and largest
         number.
         """
-        from burn_torch.tensor.quantization import quantize_dynamic  # which needs Tensor
-
-        return quantize_dynamic(self, scheme)
+        q: QuantizedTensor = named("burn_torch.tensor.quantization:quantize_dynamic")(self, scheme)
+        return q
 
     def dequantize(self) -> Tensor:
         """The tensor itself: it is not quantised.  `QuantizedTensor.dequantize` gives floats."""

@@ -33,6 +33,7 @@ BLOCKS = (
     "cli",
     "recipes",
     "dashboard",
+    "quantization",
     "randomness",
     "backend",
     "graph",

@@ -129,7 +129,7 @@ def test_one_tensor_with_two_names_may_lie_there_once() -> None:
         (pack({"tensors": {"a": {"dtype": "F32", "shape": [2]}}}), "a lacks its type, shape or offsets"),
         (pack(one(dtype="F8"), bytes(8)), "a has the type F8; known are F64, F32"),
         (pack(one(dtype={"Bool": "U64"}), bytes(8)), "a has the type .*Bool"),
-        (pack(one(dtype={"QFloat": {}}), bytes(8)), "a is quantised, which records here are not"),
+        (pack(one(dtype={"QFloat": {}}), bytes(8)), "a is quantised as nothing here is"),
         (pack(one(shape=[-2]), bytes(8)), "a has a shape that no tensor has"),
         (pack(one(shape=[2**40, 2**40]), bytes(8)), "a has a shape that no tensor has"),
         (pack(one(shape=[3]), bytes(8)), "a needs 12 bytes, and has 8"),
