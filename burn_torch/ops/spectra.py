@@ -29,5 +29,4 @@ def join_parts(real: torch.Tensor, imag: torch.Tensor | None) -> torch.Tensor:
 
 def split_parts(y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """The two parts of a complex tensor, without a copy."""
-    real, imag = torch.view_as_real(y).unbind(-1)
-    return real.data, imag.data  # each has a version of its own: writing to one does not change the other
+    return y.real.data, y.imag.data  # each has a version of its own: writing to one does not change the other

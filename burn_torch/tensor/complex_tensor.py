@@ -15,7 +15,7 @@ import torch
 from numpy.typing import DTypeLike
 
 from burn_torch.core.dtype import FLOAT, DType
-from burn_torch.core.errors import DTypeError, ShapeError
+from burn_torch.core.errors import DeviceError, DTypeError, ShapeError
 from burn_torch.core.frames import told
 from burn_torch.core.spec import Shape
 from burn_torch.core.wording import described
@@ -59,22 +59,26 @@ class ComplexTensor(ComplexFunctions):
 
     It is one value to `compile`, `grad` and the other transforms, and a field of a module.  A real loss has the
     gradient dL/dre + i dL/dim, as in PyTorch: `grad` gives it as a ComplexTensor.
-    Raises: ShapeError, DTypeError where the parts differ.
+    Raises: ShapeError, DTypeError, DeviceError where the parts differ.
     PyTorch: a tensor of complex64 or complex128.
     """
 
     __array_ufunc__: ClassVar[None] = None  # numpy's numbers and arrays leave operators to this class
 
     def __post_init__(self) -> None:
-        for name, part in (("real", self.real), ("imag", self.imag)):
-            require_tensor(part, name)
+        require_tensor(self.real, "real")
+        require_tensor(self.imag, "imag")
         real, imag = self.real.spec, self.imag.spec
-        both = f"real {real}, imag {imag}"
+        if real is not imag or real.dtype not in FLOAT.members:
+            self._require_pair()
+
+    def _require_pair(self) -> None:
+        real, imag = self.real.spec, self.imag.spec
         if real.shape != imag.shape:
             raise told(
                 ShapeError,
                 "the parts of a complex tensor have different shapes",
-                given=both,
+                given=f"real {real}, imag {imag}",
                 expected="real and imag of one shape",
                 mend="expand the smaller one: imag.expand(real.shape)",
             )
@@ -82,9 +86,17 @@ class ComplexTensor(ComplexFunctions):
             raise told(
                 DTypeError,
                 "the parts of a complex tensor have no float type in common",
-                given=both,
+                given=f"real {real}, imag {imag}",
                 expected="real and imag of one float type: f64, f32, f16 or bf16",
                 mend="cast them first, for example with .float()",
+            )
+        if real.place != imag.place:
+            raise told(
+                DeviceError,
+                "the parts of a complex tensor lie on different devices",
+                given=f"real {real}, imag {imag}",
+                expected="real and imag on one device",
+                mend="move one of them: imag.to_device(real.device)",
             )
 
     # -- constructors ----------------------------------------------------------------------------------------

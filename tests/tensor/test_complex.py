@@ -11,7 +11,18 @@ import pytest
 import torch
 
 import burn_torch
-from burn_torch import ArgumentError, ComplexTensor, Device, DType, DTypeError, Module, Param, ShapeError, Tensor
+from burn_torch import (
+    ArgumentError,
+    ComplexTensor,
+    Device,
+    DeviceError,
+    DType,
+    DTypeError,
+    Module,
+    Param,
+    ShapeError,
+    Tensor,
+)
 from burn_torch.tensor import signal
 
 LEAVES = {"torch": Device.cpu, "numpy": Device.ndarray}
@@ -285,3 +296,10 @@ def test_other_operands_are_left_to_python() -> None:
             operation()  # type: ignore[no-untyped-call]
     assert (np.float64(2.0) * z).tolist() == [2j]
     assert (np.complex64(2j) * z).tolist() == [-2 + 0j]
+
+
+@pytest.mark.gpu
+def test_parts_on_two_devices_are_refused() -> None:
+    x = Tensor.zeros((2,), Device.cpu())
+    with pytest.raises(DeviceError, match=r"\n  given:    real .*cpu, imag .*cuda[\s\S]*one device[\s\S]*to_device"):
+        ComplexTensor(x, x.to_device(Device.cuda(0)))
