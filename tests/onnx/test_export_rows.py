@@ -20,6 +20,10 @@ REFUSED = {
     ),
     **dict.fromkeys(["bitwise_left_shift", "bitwise_right_shift", "last_writer", "linear_scan"], "no such operator"),
     **dict.fromkeys(["cummax_with_indices", "cummin_with_indices", "cummax", "cummin"], "no such operator"),
+    **dict.fromkeys(
+        ["lu", "qr", "cholesky", "eigh", "svd", "solve", "solve_triangular", "cofactors"], "no such operator"
+    ),
+    **dict.fromkeys(["slogdet", "pinv", "over_gaps", "row_ranks", "searchsorted"], "no such operator"),
     **dict.fromkeys(["max_pool_at", "scatter_distinct", "connected_components"], "no such operator"),
     **dict.fromkeys(["grid_sample_2d_derivative", "grid_sample_2d_scatter"], "no such operator"),
     **dict.fromkeys(["conv_input_gradient", "conv_weight_gradient"], "a gradient"),

@@ -135,23 +135,15 @@ topk_1 = earlier(topk, "topk_1", 1, 9, attributes=["k"], lacks=["largest", "sort
 
 @operator("Unique", 11)
 def unique(x: Tensor, *, axis: int | None = None, sorted: int = 1) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """The different elements, or slices along an axis: them, where each is first, which each was, how often.
-
-    Found on the host: their number depends on the data.
-    """
-    values = x.into_data().values
-    distinct, first, inverse, counts = np.unique(
-        values, return_index=True, return_inverse=True, return_counts=True, axis=axis
-    )
-    inverse = inverse.reshape(-1)
-    if not sorted:
-        order = np.argsort(first)
-        rank = np.argsort(order)
-        distinct = np.take(distinct, order, axis=0 if axis is None else axis)
-        first, counts, inverse = first[order], counts[order], rank[inverse]
-    y = Tensor.from_data(np.ascontiguousarray(distinct), x.device).cast(x.dtype)
-    parts = [Tensor.from_data(part.astype(np.int64), x.device) for part in (first, inverse, counts)]
-    return y, parts[0], parts[1], parts[2]
+    """The different elements, or slices along an axis: them, where each is first, which each was, how often."""
+    y, first, inverse, counts = x.unique_with_counts(axis)
+    inverse = inverse.flatten()
+    if not sorted:  # in the order in which they are met
+        order = first.argsort(0)
+        y = y.select(0 if axis is None else axis, order)
+        first, counts = first.select(0, order), counts.select(0, order)
+        inverse = order.argsort(0).select(0, inverse)
+    return y, first, inverse, counts
 
 
 # -- masks --------------------------------------------------------------------------------------------------------

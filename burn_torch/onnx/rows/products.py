@@ -21,6 +21,11 @@ def _(w: Writer, lhs: Wire, rhs: Wire) -> Wire:
     return w.node("MatMul", lhs, rhs)
 
 
+@row("det")
+def _(w: Writer, x: Wire) -> Wire:
+    return w.node("Det", x)
+
+
 @row("linear")
 def _(w: Writer, x: Wire, weight: Wire, bias: Wire | None) -> Wire:
     if x.ndim == 2 and bias is not None and x.dtype.is_float:
