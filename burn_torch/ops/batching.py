@@ -118,7 +118,7 @@ _SHIFTED: Final = """
     cumsum cumprod linear_scan cummax_with_indices cummin_with_indices cummax cummin
     sort_with_indices topk_with_indices median_with_indices
     softmax softmax_backward log_softmax log_softmax_backward quiet_softmax
-    lu qr cholesky eigh svd solve_triangular det cofactors slogdet pinv over_gaps searchsorted
+    lu qr cholesky eigh svd det cofactors slogdet pinv over_gaps searchsorted
 """
 
 _LEADING: Final = {
@@ -191,6 +191,20 @@ _linear: Final = REGISTRY["linear"]
 def _matmul_of_each(n: int, many: Primitive, lhs: Primitive, rhs: Primitive) -> Primitive:
     ndim = max(_axes(many[0], lhs), _axes(many[1], rhs))
     return _matmul(aligned(many[0], lhs, ndim), aligned(many[1], rhs, ndim))
+
+
+def _of_each_system(row: Op) -> Candidate:
+    """A row of matrices and right sides, whose batch axes broadcast."""
+
+    def rule(n: int, many: Primitive, a: Primitive, b: Primitive, **attrs: Primitive) -> Primitive:
+        ndim = max(_axes(many[0], a), _axes(many[1], b))
+        return row(aligned(many[0], a, ndim), aligned(many[1], b, ndim), **attrs)
+
+    return rule
+
+
+for _name in ("solve", "solve_triangular"):
+    REGISTRY[_name].batched(_of_each_system(REGISTRY[_name]))
 
 
 @_linear.batched

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from burn_torch import Device, DType, Tensor, compile, vjp
+from burn_torch import Device, DType, Tensor, compile, vjp, vmap
 from burn_torch.core.errors import ArgumentError, AutodiffError, DTypeError, ShapeError
 from burn_torch.tensor import check_closeness, linalg
 from burn_torch.tensor.linalg import Norm
@@ -390,3 +390,14 @@ def test_closeness_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     assert "Epsilon: 1e-1\n  Close elements: 10/10 (100.00%)\n  [PASS]" in text
     assert "Epsilon: 1e-3\n  Close elements: 9/10 (90.00%)\n  [WARN]" in text
     assert "Epsilon: 1e-8\n  Close elements: 5/10 (50.00%)\n  [FAIL]" in text
+
+
+def test_systems_of_many_samples_broadcast_as_those_of_one() -> None:
+    a, b = Tensor.from_data(symmetric(4, 3, 3), Device.cpu()), Tensor.from_data(regular(4, 2, 3, 2), Device.cpu())
+    for function in (linalg.solve, lambda a, b: linalg.solve_triangular(a, b, upper=True)):
+        for ours, one in (
+            (vmap(function)(a, b), [function(a[i], b[i]) for i in range(4)]),
+            (vmap(lambda a, f=function: f(a, b[0]))(a), [function(a[i], b[0]) for i in range(4)]),
+            (vmap(lambda b, f=function: f(a[0], b))(b), [function(a[0], b[i]) for i in range(4)]),
+        ):
+            np.testing.assert_allclose(np.asarray(ours), np.stack([np.asarray(y) for y in one]), atol=1e-12)
