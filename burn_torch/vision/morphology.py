@@ -183,7 +183,7 @@ def _morph(x: Tensor, kernel: Tensor, opts: MorphOptions | None, largest: bool) 
     passes = [offsets]
     if flags.all():  # a rectangle: one axis after the other
         passes = [sorted({(row, 0) for row, _ in offsets}), sorted({(0, column) for _, column in offsets})]
-    for _ in range(options.iterations):
+    for _ in range(options.iterations if x.spec.numel else 0):
         for part in passes:
             x = _extreme(x, part, options, largest)
     return x
@@ -211,7 +211,7 @@ def _extreme(x: Tensor, offsets: list[tuple[int, int]], options: MorphOptions, l
 def _extend(x: Tensor, dim: int, before: int, after: int, options: MorphOptions, largest: bool) -> Tensor:
     """x with pixels beyond both ends of an axis."""
     size = x.shape[dim]
-    if not (before or after) or not x.spec.numel:
+    if not (before or after):
         return x
     if options.border_type is BorderType.Constant:
         pairs = [(before, after) if i == dim else (0, 0) for i in range(x.ndim)]

@@ -98,6 +98,12 @@ def test_not_a_number_under_the_kernel_is_not_a_number() -> None:
         assert np.isnan(np.asarray(run(x, kernel))).tolist() == [[True, True, True, False]]
 
 
+def test_empty_images_stay_empty() -> None:
+    kernel = create_structuring_element(KernelShape.Cross, Size(3, 3), None, Device.cpu())
+    for shape in ((0, 3, 4, 4), (1, 2, 0, 4), (0, 5), (4, 4, 0)):
+        assert erode(Tensor.zeros(shape, Device.cpu()), kernel).shape == shape
+
+
 def test_structuring_elements_are_those_of_opencv() -> None:
     device = Device.cpu()
     ellipse = np.asarray(create_structuring_element(KernelShape.Ellipse, Size(5, 5), None, device)).astype(int)
