@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
-from typing import ClassVar, final
+from typing import TYPE_CHECKING, ClassVar, TypeVar, final
 
 from burn_torch import ops
 from burn_torch.core.ambient import first_element
@@ -19,14 +19,20 @@ from burn_torch.core.checking import checked
 from burn_torch.core.dtype import DType
 from burn_torch.core.errors import ArgumentError
 from burn_torch.module.initializer import Initializer
-from burn_torch.module.param import Param
+from burn_torch.module.param import Param, ParamId
 from burn_torch.module.param_group import ParamGroup
+from burn_torch.module.quantization import Group, Quantizer
 from burn_torch.module.reparameterization import Reparameterization
 from burn_torch.module.scope import draw
 from burn_torch.tensor import Tensor
 from burn_torch.tensor.apply import apply_one
 
-__all__ = ["Lora", "LoraAdapter"]
+if TYPE_CHECKING:
+    from burn_torch.module.module import Module
+
+__all__ = ["Lora", "LoraAdapter", "QLora"]
+
+M = TypeVar("M", bound="Module")
 
 
 class LoraAdapter(Reparameterization):
@@ -155,3 +161,39 @@ class Lora:
             )
         )
         return LoraAdapter(a, b, self.scale, self.dropout)
+
+
+@checked
+@final
+@dataclass(frozen=True)
+class QLora:
+    """Adapters over quantised weights: see `Module.apply_qlora`.
+
+    lora        the adapters; their factors have the type of the weights before these are quantised, or `lora.dtype`
+    quantizer   how the frozen parameters of its group are quantised: matrices alone, if it has no group
+
+    Source: Dettmers et al. 2023, https://arxiv.org/abs/2305.14314, section 3.
+    """
+
+    lora: Lora
+    quantizer: Quantizer
+
+    def quantize_base(self, module: M) -> M:
+        """The module with codes and scales in the place of frozen parameters."""
+        matrices = [param.id for path, param in module.named_params() if len(param.shape) == 2]
+        trained = [param.id for _, param in module.named_params() if param.require_grad]
+        group = self.quantizer.param_group or ParamGroup.from_ids(matrices)
+        trained_group = ParamGroup.from_ids(trained)
+        return self.quantizer.set_param_group(_Without(group, trained_group)).quantize_module(module)
+
+
+@dataclass(frozen=True)
+class _Without:
+    """The parameters of a group of any kind that another one has not."""
+
+    group: Group
+    other: ParamGroup
+
+    def matches(self, ident: ParamId, path: str) -> bool:
+        """Returns whether a parameter belongs to it."""
+        return self.group.matches(ident, path) and not self.other.matches(ident, path)

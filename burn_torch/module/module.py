@@ -22,7 +22,7 @@ from burn_torch.module.tree import Tree
 from burn_torch.tensor import Device, Tensor
 
 if TYPE_CHECKING:
-    from burn_torch.module.lora import Lora
+    from burn_torch.module.lora import Lora, QLora
     from burn_torch.module.quantization import Group, Quantizer
     from burn_torch.module.record import FileRecorder, ModuleRecord, Store, WritableStore
     from burn_torch.module.reparameterization import Reparameterizer
@@ -249,6 +249,14 @@ class Module(Tree):
         Raises: ArgumentError where no matrix belongs to the group, or one has an adapter already.
         """
         return reparameterized.apply_lora(self, lora)
+
+    def apply_qlora(self, qlora: QLora) -> Self:
+        """The same module, frozen, with trainable low-rank adapters over quantised weights.
+
+        The frozen parameters of the quantizer's group are codes and scales; a Linear multiplies by them as they are.
+        Raises: as `apply_lora`.
+        """
+        return reparameterized.apply_qlora(self, qlora)
 
     def merge_reparameterizations(self) -> Self:
         """The same module with plain parameters again, which hold the values that were computed."""

@@ -7,7 +7,7 @@ layer changes.  Optimizers, records, devices and transforms see plain parameters
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from burn_torch.core.errors import ArgumentError, DTypeError, ShapeError
 from burn_torch.core.spec import Shape
@@ -15,20 +15,28 @@ from burn_torch.core.wording import described
 from burn_torch.module import tree
 from burn_torch.module.param import Param, ParamId, ParamMapper
 from burn_torch.module.param_group import no_members
-from burn_torch.tensor import Device, Tensor
+from burn_torch.tensor import Device, QuantizedTensor, Tensor
 
 if TYPE_CHECKING:
-    from burn_torch.module.lora import Lora, LoraAdapter
+    from burn_torch.module.lora import Lora, LoraAdapter, QLora
     from burn_torch.module.module import Module
     from burn_torch.module.reparameterization import Reparameterization, Reparameterizer
 
-__all__ = ["Reparameterized", "adapted_params", "apply_lora", "apply_to", "merge_into", "remove_adapters"]
+__all__ = [
+    "Reparameterized",
+    "adapted_params",
+    "apply_lora",
+    "apply_qlora",
+    "apply_to",
+    "merge_into",
+    "remove_adapters",
+]
 
 M = TypeVar("M", bound="Module")
 
 
 class Reparameterized(tree.Tree):
-    """A parameter that is computed when it is read: `change.materialize(stored.val())`.
+    """A parameter that is computed when it is read: `change.materialize(stored.val())`, of a quantised base's floats.
 
     It is read as a Param is: `val()`, `shape`, `device`, `id`, which is that of the base.
     """
@@ -41,7 +49,9 @@ class Reparameterized(tree.Tree):
 
     def val(self) -> Tensor:
         """The computed tensor, on the tape of its parameters.  Raises: ShapeError, DTypeError for another one."""
-        base = self.stored.val()
+        base: Any = self.stored.val()
+        if isinstance(base, QuantizedTensor):
+            base = base.dequantize()
         value = self.change.materialize(base)
         if value.shape != base.shape or value.dtype is not base.dtype:
             raise (ShapeError if value.shape != base.shape else DTypeError)(
@@ -100,9 +110,14 @@ class Reparameterized(tree.Tree):
     lazy_shape = shape
     lazy_device = device
 
+    @property
+    def holds_codes(self) -> bool:
+        """Returns whether the base is quantised."""
+        return isinstance(self.stored, tree.Tree)
+
     def is_initialized(self) -> bool:
         """Returns whether the base exists already."""
-        return self.stored.is_initialized()
+        return self.holds_codes or self.stored.is_initialized()
 
     def __repr__(self) -> str:
         return f"Reparameterized({self.stored!r} by {type(self.change).__name__})"
@@ -154,6 +169,8 @@ def _merge(place: Reparameterized) -> Param:
     device = place.device
     plain = tree.rebuild(place, lambda leaf: leaf.fork(device.no_grad()) if hasattr(leaf, "fork") else leaf)
     value = plain.val().to_device(device)
+    if place.holds_codes:
+        return Param(value, place.id, require_grad=False)
     return Param(value, place.id, require_grad=place.stored.require_grad, mapper=place.mapper)
 
 
@@ -174,6 +191,18 @@ def apply_lora(module: M, lora: Lora) -> M:
         matrices = [path for path, param in module.named_params() if len(param.shape) == 2]
         raise no_members("apply_lora", lora.param_group, matrices)
     return adapted
+
+
+def apply_qlora(module: M, qlora: QLora) -> M:
+    """The module with adapters at matrices, and with codes and scales for what is frozen.  Raises: as `apply_lora`."""
+    if not callable(getattr(qlora, "quantize_base", None)):
+        raise ArgumentError(
+            "apply_qlora: these are no settings of adapters over quantised weights",
+            given=described(qlora),
+            expected="a QLora",
+            mend="model.apply_qlora(QLora(Lora(rank=8, alpha=16.0), quantizer))",
+        )
+    return qlora.quantize_base(apply_lora(module, qlora.lora))
 
 
 def adapted_params(module: Module) -> dict[str, Reparameterized]:

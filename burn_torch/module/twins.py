@@ -84,7 +84,10 @@ def _places(value: object, path: str, above: tuple[str, ...], prefixes: tuple[st
         if isinstance(child, Param | RunningState):
             yield Place(where, child, name, ".".join(here), _twins(layer, field, child, prefixes))
         elif isinstance(child, Reparameterized):  # its base lies where the parameter would
-            yield Place(where, child.stored, name, ".".join(here), _twins(layer, field, child.stored, prefixes))
+            if child.holds_codes:
+                yield from _places(child.stored, where, here, _rename_child(value, field, prefixes))
+            else:
+                yield Place(where, child.stored, name, ".".join(here), _twins(layer, field, child.stored, prefixes))
             names = tuple(tree.join_path(prefix, f"{field}.{child.change.NAME}") for prefix in prefixes)
             yield from _places(child.change, tree.join_path(where, child.change.NAME), here, names)
         elif not isinstance(child, tree.LEAVES):
