@@ -7,7 +7,7 @@ layer changes.  Optimizers, records, devices and transforms see plain parameters
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from burn_torch.core.errors import ArgumentError, DTypeError, ShapeError
 from burn_torch.core.spec import Shape
@@ -49,9 +49,8 @@ class Reparameterized(tree.Tree):
 
     def val(self) -> Tensor:
         """The computed tensor, on the tape of its parameters.  Raises: ShapeError, DTypeError for another one."""
-        base: Any = self.stored.val()
-        if isinstance(base, QuantizedTensor):
-            base = base.dequantize()
+        stored: object = self.stored.val()
+        base = stored.dequantize() if isinstance(stored, QuantizedTensor) else self.stored.val()
         value = self.change.materialize(base)
         if value.shape != base.shape or value.dtype is not base.dtype:
             raise (ShapeError if value.shape != base.shape else DTypeError)(

@@ -8,17 +8,18 @@ average = recompute_batch_norms(average, batches)         an average of weights 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from burn_torch.core.dtype import DType
 from burn_torch.core.errors import ArgumentError, ShapeError
-from burn_torch.module import Module, Param, RunningState, StepScope, Tree
+from burn_torch.module import Module, Param, ParamId, RunningState, StepScope, Tree
 from burn_torch.module.tree import children, rebuild, walk
 from burn_torch.tensor import Tensor
 
 __all__ = ["recompute_batch_norms", "update_ema", "update_swa"]
 
 M = TypeVar("M", bound=Module)
+B = TypeVar("B")
 
 
 def update_ema(ema: M, model: Module, decay: float | Tensor) -> M:
@@ -57,7 +58,7 @@ def update_swa(average: M, model: Module, count: int) -> M:
     return _blend("update_swa", average, model, count / (count + 1), 1.0 / (count + 1))
 
 
-def recompute_batch_norms(model: M, batches: Iterable[Any], forward: Callable[[M, Any], object] | None = None) -> M:
+def recompute_batch_norms(model: M, batches: Iterable[B], forward: Callable[[M, B], object] | None = None) -> M:
     """The model with running statistics that are the mean over some batches, as its weights now give them.
 
     forward   computes the model on a batch, by default `model.forward(batch)`; it runs as in training
@@ -69,7 +70,7 @@ def recompute_batch_norms(model: M, batches: Iterable[Any], forward: Callable[[M
     statistics = {state.id for norm in _batch_norms(training) for state in _states_of(norm)}
     if not statistics:
         return model
-    totals: dict[Any, Tensor] = {}
+    totals: dict[ParamId, Tensor] = {}
     count = 0
     for count, batch in enumerate(batches, 1):
         with StepScope(count, training) as scope:
@@ -108,10 +109,10 @@ def _blend(what: str, average: M, model: Module, kept: float | Tensor, share: fl
     return rebuild(average, lambda leaf: new.get(id(leaf), leaf))
 
 
-def _blend_leaf(leaf: Any, other: Any, kept: float | Tensor, share: float | Tensor) -> object:
-    if isinstance(leaf, RunningState):
+def _blend_leaf(leaf: object, other: object, kept: float | Tensor, share: float | Tensor) -> object:
+    if isinstance(leaf, RunningState) and isinstance(other, RunningState):
         return leaf.with_value(other.value().to_device(leaf.device).cast(leaf.value().dtype))
-    if not isinstance(leaf, Param):
+    if not isinstance(leaf, Param) or not isinstance(other, Param):
         return leaf
     old, new = leaf.val().detach(), other.val().detach().to_device(leaf.device)
     if old.dtype.is_float:
@@ -120,9 +121,8 @@ def _blend_leaf(leaf: Any, other: Any, kept: float | Tensor, share: float | Tens
     return leaf.with_value(new.cast(old.dtype).detach())
 
 
-def _shape(leaf: Any) -> object:
-    value = leaf.value() if isinstance(leaf, RunningState) else leaf
-    return "missing" if value is None else tuple(value.shape)
+def _shape(leaf: object) -> object:
+    return getattr(leaf.value() if isinstance(leaf, RunningState) else leaf, "shape", "missing")
 
 
 def _batch_norms(node: object) -> list[Tree]:

@@ -18,7 +18,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, TypeVar, final
+from typing import Final, TypeVar, final
 
 from burn_torch.core import strict_json
 from burn_torch.core.checking import checked
@@ -248,7 +248,7 @@ def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
-def _settings_of(named: Mapping[str, LoraAdapter], others: list[str], base_model: str | None) -> dict[str, Any]:
+def _settings_of(named: Mapping[str, LoraAdapter], others: list[str], base_model: str | None) -> dict[str, object]:
     """The settings of adapters by the names of their modules; the commonest rank and scale are those of all others."""
     ranks = {name: adapter.rank for name, adapter in named.items()}
     alphas = {name: _plain(adapter.scale * adapter.rank) for name, adapter in named.items()}
