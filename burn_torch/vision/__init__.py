@@ -11,6 +11,7 @@ from burn_torch.vision.feature_networks import Vgg19 as Vgg19
 from burn_torch.vision.filters import *
 from burn_torch.vision.frechet import Fid as Fid
 from burn_torch.vision.frechet import FidConfig as FidConfig
+from burn_torch.vision.gram_matrix import *
 from burn_torch.vision.mixing import *
 from burn_torch.vision.morphology import *
 from burn_torch.vision.perceptual import *

@@ -82,12 +82,12 @@ class Vgg19(Module):
     @staticmethod
     def new(use_avg_pool: bool, device: Device) -> Vgg19:
         """With fresh parameters; means or maxima between stages."""
-        return Vgg19(_stages((2, 4, 4, 4, 1), device), use_avg_pool)
+        return Vgg19(_stages((2, 2, 4, 4, 1), device), use_avg_pool)
 
     @staticmethod
     def pretrained(use_avg_pool: bool, device: Device, weights: Weights | None = None) -> Vgg19:
         """With the weights of a file.  Raises: RecordError without one."""
-        names = vgg_names((2, 4, 4, 4, 1), "")
+        names = vgg_names((2, 2, 4, 4, 1), "")
         return load_weights(Vgg19.new(use_avg_pool, device), weights, names, "torchvision's vgg19 of ImageNet")
 
     def forward(self, x: Tensor) -> list[Tensor]:
