@@ -19,6 +19,7 @@ FAMILIES: Final = (
     "embedding",
     "glu",
     "group_norm",
+    "lattice",
     "linear_cross_entropy",
     "lion",
     "matmul",

@@ -28,6 +28,8 @@ def call(name: str, dtype: DType, place: str = "cpu", **changes: Any) -> Call:
         "log_softmax_backward": ([x, x], {"dim": 2}),
         "layer_norm": ([x, w, w, FLOAT_NUMBER], {}),
         "layer_norm_backward": ([x, x, s, s, w], {"live": (True, True, True)}),
+        "band_scan": ([spec(2, 4, 7), spec(2, 3, 3, 7)], {}),
+        "log_band_scan": ([spec(2, 7), spec(2, 3, 3, 7)], {}),
         "rms_norm": ([x, w, FLOAT_NUMBER], {}),
         "rms_norm_backward": ([x, x, s, w], {"live": (True, True)}),
     }

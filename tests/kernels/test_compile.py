@@ -24,6 +24,7 @@ from burn_kernels import (
     embedding,
     glu,
     group_norm,
+    lattice,
     lion,
     matmul,
     norm,
@@ -103,6 +104,12 @@ def elementwise_calls(new: Meta) -> None:
     dropout.forward(x, 0.1, key, 2**61 + 1)
     random.bits(key, 2**61 + 1, 0, 4097, x.device)
     random.yes((4096, 33), 1 << 31, 1.0, key, key, x.dtype, x.device)
+
+
+def lattice_calls(new: Meta) -> None:
+    for moves, states in ((3, 129), (2, 2049)):
+        lattice.log_band_scan(new(8, states), new(8, 64, moves, states))
+        lattice.band_scan(new(8, 65, states), new(8, 64, moves, states))
 
 
 def optimizer_calls(new: Meta) -> None:
@@ -275,6 +282,7 @@ OTHERS = {
     "convolution": convolution_calls,
     "group_norm": group_norm_calls,
     "embedding": embedding_calls,
+    "lattice": lattice_calls,
     "attention": attention_calls,
     "matmul": matmul_calls,
 }

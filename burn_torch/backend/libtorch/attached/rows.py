@@ -82,9 +82,17 @@ def _quantized_linear(call: Call) -> Callable[..., object] | None:
     return functools.partial(quantized_linear.forward, **options)
 
 
+# -- lattices ------------------------------------------------------------------------------------------
+def _scans(call: Call) -> bool:
+    weights = call.specs[1]
+    return _fits(call) and isinstance(weights, TensorSpec) and weights.numel > 0
+
+
 ROWS: Final[Mapping[str, Callable[[Call], Callable[..., object] | None]]] = {
+    "band_scan": _function("lattice:band_scan", _scans),
     "layer_norm": _function("norm:layer_norm", _fits),
     "layer_norm_backward": _layer_norm_backward,
+    "log_band_scan": _function("lattice:log_band_scan", _scans),
     "log_softmax": _function("softmax:log_forward", _along_last),
     "log_softmax_backward": _function("softmax:log_backward", _along_last),
     "quantized_linear": _quantized_linear,
