@@ -315,9 +315,13 @@ def _numpy_unpack(words: Array, *, bits: int, word_bits: int, size: int, dtype: 
     return np.asarray(codes.view(dtype.numpy) >> (8 - bits))
 
 
+_SIGNED = {torch.uint16: torch.int16, torch.uint32: torch.int32, torch.uint64: torch.int64}
+
+
 def _torch_unpack(words: torch.Tensor, *, bits: int, word_bits: int, size: int, dtype: DType) -> torch.Tensor:
-    if words.dtype is torch.uint32:  # of which torch has no shifts
-        words = words.contiguous().view(torch.int32)
+    signed = _SIGNED.get(words.dtype)
+    if signed is not None:  # torch has no shifts of these
+        words = words.contiguous().view(signed)
     shifts = torch.arange(0, word_bits, bits, device=words.device, dtype=words.dtype)
     codes = (words[..., None] >> shifts).to(torch.uint8) << (8 - bits)
     codes = codes.reshape(*words.shape[:-1], words.shape[-1] * len(shifts))[..., :size]
