@@ -55,14 +55,14 @@ def _dtype(call: Call) -> DType:
 
 
 def _on_tensors(function: Callable[..., torch.Tensor]) -> Callable[[Call], Callable[..., torch.Tensor]]:
-    # for functions of torch that take no number: makes a 0-d tensor of it, which mixes with every device
+    # for functions of torch that take no number: some of them mix no 0-d tensor of the host with others
     def build(call: Call) -> Candidate:
         if not any(isinstance(spec, NumberSpec) for spec in call.specs):
             return function
         dtype = TO_TORCH[_dtype(call)]
         if isinstance(call.specs[0], NumberSpec):
-            return lambda x, y: function(torch.full((), x, dtype=dtype, device="cpu"), y)
-        return lambda x, y: function(x, torch.full((), y, dtype=dtype, device="cpu"))
+            return lambda x, y: function(torch.full((), x, dtype=dtype, device=y.device), y)
+        return lambda x, y: function(x, torch.full((), y, dtype=dtype, device=x.device))
 
     return build
 
