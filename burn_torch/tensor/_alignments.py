@@ -8,7 +8,6 @@ import numpy as np
 
 from burn_torch.backend import Autodiff, Backend
 from burn_torch.backend.base import computes_at_once
-from burn_torch.ops import alignment
 from burn_torch.tensor.tensor import Tensor
 
 __all__ = ["is_differentiated", "require_alignable"]
@@ -22,6 +21,8 @@ def require_alignable(
     tensors = (targets, lengths, target_lengths)
     if all(x.spec.place == "cpu" and computes_at_once(x.backend) for x in tensors):
         arrays = [np.asarray(x.no_grad().into_data()).astype(np.int64) for x in tensors]
+        from burn_torch.ops import alignment
+
         alignment.require_alignable(name, *arrays, steps=steps, classes=classes, blank=blank, least=least)
 
 

@@ -97,7 +97,7 @@ def _join(real: NDArray[Any], imag: NDArray[Any]) -> NDArray[Any]:
     return pairs
 
 
-def _complex_element(element: Callable[[Any], str]) -> Callable[[Any], str]:
+def _complex_element(element: Callable[[object], str]) -> Callable[[Any], str]:
     def text(pair: Any) -> str:
         imag = element(pair["imag"])
         return f"{element(pair['real'])}{'' if imag.startswith('-') else '+'}{imag}i"

@@ -35,7 +35,6 @@ from burn_torch.core.quantization import (
 )
 from burn_torch.core.quantized_data import QuantizedData
 from burn_torch.core.spec import Shape
-from burn_torch.ops.quantization import spread
 from burn_torch.tensor.apply import apply, binary, require_tensor, unary
 from burn_torch.tensor.device import Device
 from burn_torch.tensor.tensor import Tensor
@@ -154,6 +153,8 @@ def compute_q_params(scheme: QuantScheme, range: CalibrationRange) -> Quantizati
 
 def _spread(scales: Tensor, shape: Shape, block: Shape) -> Tensor:
     """`spread`, of tensors."""
+    from burn_torch.ops.quantization import spread  # not with the first tensor: its rows need many others
+
     return spread(scales, shape, block)
 
 

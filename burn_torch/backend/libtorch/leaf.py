@@ -77,7 +77,7 @@ class LibTorch(Backend):
     def compile(self, graph: Graph, donate: Collection[int] = ()) -> Callable[..., Sequence[Primitive]]:
         """Straight-line Python over the plans of the graph's Calls: quick to make, for rules and small graphs."""
 
-        def emit(node: Node, inputs: Sequence[str], name: Callable[[Any], str]) -> str:
+        def emit(node: Node, inputs: Sequence[str], name: Callable[[object], str]) -> str:
             return f"{name(self.plan(node.call))}({', '.join(inputs)})"
 
         return straight_line(graph, emit, unless=(in_inference, outside))
