@@ -98,7 +98,7 @@ class Initializer(Config, enum=True):
         return max(fan, 1)  # a layer without inputs has no elements to draw
 
 
-def _run(row: Any, numbers: tuple[Any, ...], shape: Shape, options: tuple[Device, DType]) -> Tensor:
+def _run(row: Any, numbers: tuple[object, ...], shape: Shape, options: tuple[Device, DType]) -> Tensor:
     device, dtype = options
     tensor: Tensor = row.run(device.backend, Tensor, numbers, {"shape": shape, "dtype": dtype, "place": device.place})
     return tensor

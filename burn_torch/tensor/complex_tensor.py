@@ -227,7 +227,7 @@ class ComplexTensor(ComplexFunctions):
         values.real, values.imag = real, imag
         return values if dtype is None else values.astype(dtype)
 
-    def tolist(self) -> Any:
+    def tolist(self) -> object:
         """Nested lists of Python's complex numbers."""
         return self.__array__().tolist()
 

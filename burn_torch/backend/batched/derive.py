@@ -81,7 +81,7 @@ class _Samples(NamedTuple):
 
     def _through(self, graph: Graph, many: tuple[bool, ...], inputs: Sequence[object]) -> Sequence[object]:
         pairs = [(x, m) for x, m in zip(inputs, many, strict=True) if x is not None]
-        values: dict[int, tuple[Any, bool]] = {i: pair for (i, _), pair in zip(graph.inputs, pairs, strict=True)}
+        values: dict[int, tuple[object, bool]] = {i: pair for (i, _), pair in zip(graph.inputs, pairs, strict=True)}
         for node in graph.nodes:
             read = [values[i] if isinstance(i, int) else (_literal_value(i), False) for i in node.inputs]
             arguments, flags = [x for x, _ in read], tuple(m for _, m in read)

@@ -152,7 +152,7 @@ def _items(count: int, x: object) -> object:
     return Tensor.cat([x] * -(-count // x.shape[0]), 0).narrow(0, 0, count)
 
 
-def _size(inputs: Any) -> int:
+def _size(inputs: object) -> int:
     """The size of the batch of the example."""
     from burn_torch.train.strategies.parts import map_tensors
 
