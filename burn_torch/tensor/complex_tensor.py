@@ -8,7 +8,7 @@ from __future__ import annotations
 import builtins
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Final, Self, TypeAlias, final
+from typing import ClassVar, Final, Self, TypeAlias, final
 
 import numpy as np
 import torch
