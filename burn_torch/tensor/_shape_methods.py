@@ -299,7 +299,7 @@ class ShapeMethods(Protocols):
         one_or_many: Any = tensors
         try:
             items: list[Any] = [one_or_many] if isinstance(one_or_many, Value) else list(one_or_many)
-        except TypeError:
+        except (TypeError, ValueError):  # no list, or a file that is closed
             items = [one_or_many]
         if isinstance(one_or_many, Value):
             raise told(

@@ -30,6 +30,10 @@ def call(name: str, dtype: DType, place: str = "cpu", **changes: Any) -> Call:
         "layer_norm_backward": ([x, x, s, s, w], {"live": (True, True, True)}),
         "band_scan": ([spec(2, 4, 7), spec(2, 3, 3, 7)], {}),
         "log_band_scan": ([spec(2, 7), spec(2, 3, 3, 7)], {}),
+        "quantized_linear": (
+            [spec(3, 5, 8), spec(8, 17, of=DType.I8), spec(1, of=DType.F32), w],
+            {"value": "Q8S", "per_word": 1, "size": 17, "block": (0, 0)},
+        ),
         "rms_norm": ([x, w, FLOAT_NUMBER], {}),
         "rms_norm_backward": ([x, x, s, w], {"live": (True, True)}),
     }

@@ -45,7 +45,9 @@ CASES = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("group", "paths"), CASES, ids=str)
+@pytest.mark.parametrize(
+    ("group", "paths"), CASES, ids=lambda part: str(part) if isinstance(part, ParamGroup) else " ".join(sorted(part))
+)
 def test_a_group_read_back_has_the_same_parameters(group: ParamGroup, paths: set[str]) -> None:
     model = net()
     again = ParamGroup.deserialize(json.loads(json.dumps(group.serialize())))

@@ -109,7 +109,7 @@ def test_what_is_no_constructor_or_function_says_which_is(call: Callable[[], Any
         (lambda: torch.nn.functional.cross_entropy(X, X), r"x\.into_torch\(\)"),
         (lambda: torch.nn.Linear(3, 2)(X), r"linear"),
         (lambda: torch.cat([X, X]), r"x\.cat|Tensor\.cat"),
-        (lambda: torch.where(X > 0, X, X), "mask_where"),
+        (lambda: torch.where(X > 0, X, X), r"x\.where"),
         (lambda: torch.special.erf(X), r"into_torch"),
         (lambda: torch.ones(2, 3) @ X, r"Tensor\.from_torch"),
         (lambda: torch.ones(2, 3) + X, r"Tensor\.from_torch"),
