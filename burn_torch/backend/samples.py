@@ -9,7 +9,7 @@ from typing import Final, Literal, TypeAlias
 
 from burn_torch.backend.base import Backend
 
-__all__ = ["Randomness", "computing", "drawing_stack", "running_samples"]
+__all__ = ["RUNNING", "Randomness", "computing", "drawing_stack", "running_samples"]
 
 Randomness: TypeAlias = Literal["error", "different", "same"]
 """Says how random rows draw: an error, numbers for each sample, the same numbers for all samples."""
@@ -20,27 +20,28 @@ class _Stacks(threading.local):
         self.stacks: list[Backend] = []
 
 
-_stacks: Final = _Stacks()
+RUNNING: Final = _Stacks()
+"""`RUNNING.stacks` is what `running_samples` gives, for callers that cannot spend a call."""
 
 
 @contextmanager
 def computing(stack: Backend) -> Iterator[None]:
     """A block in which this thread computes many samples on a stack."""
-    _stacks.stacks.append(stack)
+    RUNNING.stacks.append(stack)
     try:
         yield
     finally:
-        _stacks.stacks.pop()
+        RUNNING.stacks.pop()
 
 
 def running_samples() -> Sequence[Backend]:
     """The stacks on which the calling thread computes many samples, the innermost last."""
-    return _stacks.stacks
+    return RUNNING.stacks
 
 
 def drawing_stack(stack: Backend) -> Backend:
     """The stack on which a function draws that names a device itself: inside of `vmap` that of its samples."""
-    for running in reversed(_stacks.stacks):
+    for running in reversed(RUNNING.stacks):
         if running.depth > stack.depth and running.leaf() is stack.leaf():
             return running
     return stack

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import builtins
+from typing import Any
 
 import numpy as np
 
-from burn_torch.backend import Autodiff, Backend
 from burn_torch.backend.base import computes_at_once
 from burn_torch.tensor.tensor import Tensor
 
@@ -28,9 +28,9 @@ def require_alignable(
 
 def is_differentiated(x: Tensor) -> builtins.bool:
     """Tells if gradients may be asked of what is computed from x: it is on a tape, or a tape lies under it."""
-    stack: object = x.backend
-    if isinstance(stack, Autodiff) and not stack.is_tracked(x.primitive):
+    stack: Any = x.backend
+    if stack.is_autodiff and not stack.is_tracked(x.primitive):
         stack = stack.inner
-    while isinstance(stack, Backend) and not isinstance(stack, Autodiff):
+    while stack is not None and not stack.is_autodiff:
         stack = stack.inner
-    return isinstance(stack, Autodiff)
+    return stack is not None

@@ -210,8 +210,8 @@ class Device(metaclass=Named):
 
     def gradient_checkpointing_strategy(self) -> GradientCheckpointingStrategy | None:
         """Returns what the tape keeps; None on a device without gradients."""
-        stack = self._stack
-        return GradientCheckpointingStrategy(stack.checkpoint) if isinstance(stack, Autodiff) else None
+        strategy = getattr(self._stack, "checkpoint", None)
+        return None if strategy is None else GradientCheckpointingStrategy(strategy)
 
     def inner(self) -> Device:
         """The same place without the outermost decorator.  Raises: DeviceError on a leaf."""

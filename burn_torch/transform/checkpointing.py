@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from typing import Final, NamedTuple, final
 
 from burn_torch.backend import Autodiff, Backend
-from burn_torch.backend.autodiff.forward import Forward
+from burn_torch.backend.autodiff.forward import find_reverse_tapes
 from burn_torch.backend.autodiff.laid import resumed, running
 from burn_torch.backend.autodiff.tape import Node, next_id
 from burn_torch.backend.samples import running_samples
@@ -86,7 +86,7 @@ def _levels(y: Tensor) -> Sequence[tuple[Argument, Primitive]]:
 
 def _tapes(outputs: Sequence[Tensor]) -> list[Autodiff]:
     tapes = {stack: None for y in outputs for stack, _ in _levels(y)}
-    return [stack for stack in tapes if isinstance(stack, Autodiff) and not isinstance(stack, Forward)]
+    return find_reverse_tapes(tapes)
 
 
 def _behind(calls: Sequence[_Call], stack: Argument, primitive: Primitive, k: int) -> Primitive:

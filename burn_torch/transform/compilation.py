@@ -17,7 +17,7 @@ from burn_torch.backend import Backend
 from burn_torch.backend.autodiff.laid import running
 from burn_torch.backend.base import capabilities
 from burn_torch.backend.libtorch.tensors.modes import refuse_tracers
-from burn_torch.backend.samples import running_samples
+from burn_torch.backend.samples import RUNNING
 from burn_torch.backend.tracing import active
 from burn_torch.core.checking import checked
 from burn_torch.core.errors import ArgumentError, AutodiffError, ConfigError
@@ -206,7 +206,7 @@ class Compiled(Generic[P, R]):
     # -- calling --------------------------------------------------------------------------------------
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """The function's results.  Raises: see `compile`."""
-        if active() is not None or running_samples() or (running() and is_differentiated([*args, *kwargs.values()])):
+        if active() is not None or RUNNING.stacks or (running() and is_differentiated([*args, *kwargs.values()])):
             return self.function(*args, **kwargs)  # within a trace, or the transform around it records or maps it
         walk = Walk(apart=True)
         key = self._key(walk, args, kwargs)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple, final
 
 from burn_torch.backend import Autodiff, Backend
-from burn_torch.backend.autodiff.forward import Forward
+from burn_torch.backend.autodiff.forward import Forward, is_forward
 from burn_torch.backend.autodiff.tape import Node
 from burn_torch.core.errors import ArgumentError, AutodiffError
 from burn_torch.core.spec import TensorSpec
@@ -223,7 +223,7 @@ def _call(what: str, rule: _Rule, args: Sequence[Argument]) -> Argument:
             return _call_mapped(what, rule, args, stack)
     elif any(stack.is_tracked(x.primitive) for x in _tensors(args)):
         lower = _replace(args, [_under(x, stack.inner) for x in _tensors(args)])
-        push = _push if isinstance(stack, Forward) else _record
+        push = _push if is_forward(stack) else _record
         return push(what, rule, args, lower, stack)
     lower = _replace(args, [_under(x, stack.inner) for x in _tensors(args)])
     outputs = _call(what, rule, lower)

@@ -8,7 +8,7 @@ from typing import Any
 
 from burn_torch.backend import Autodiff
 from burn_torch.backend.autodiff.cuts import Cut, passing, walk_back
-from burn_torch.backend.autodiff.forward import Forward
+from burn_torch.backend.autodiff.forward import Forward, is_forward
 from burn_torch.backend.autodiff.laid import laid
 from burn_torch.backend.autodiff.tape import next_id
 from burn_torch.core.checking import checked
@@ -248,9 +248,7 @@ def hvp(fn: Callable[..., object], primals: Sequence[object], tangents: Sequence
 def carries_tangent(tape: Forward, y: Tensor) -> bool:
     """Returns whether a result has a tangent on a tape, or on its counterpart where it has moved."""
     stack: Argument = y.backend
-    return bool(
-        (stack is tape or (isinstance(stack, Forward) and is_beside(tape, stack))) and stack.is_tracked(y.primitive)
-    )
+    return bool((stack is tape or (is_forward(stack) and is_beside(tape, stack))) and stack.is_tracked(y.primitive))
 
 
 def tangent_of(tape: Forward, y: Tensor) -> Tensor:

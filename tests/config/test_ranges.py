@@ -44,6 +44,17 @@ ANY_NUMBER = {
     "CrossAttentionConfig.min_float": "the score of what is hidden",
     "MultiHeadAttentionConfig.min_float": "the score of what is hidden",
     "CosineSimilarityConfig.dim": "an axis, from behind too",
+    "ConstantPad1dConfig.value": "what is put around",
+    "ConstantPad2dConfig.value": "what is put around",
+    "ConstantPad3dConfig.value": "what is put around",
+    "FlattenConfig.end_dim": "an axis, from behind too",
+    "FlattenConfig.start_dim": "an axis, from behind too",
+    "GramMatrixLossConfig.layer_weights": "factors",
+    "LogSoftmaxConfig.dim": "an axis, from behind too",
+    "SoftmaxConfig.dim": "an axis, from behind too",
+    "SoftminConfig.dim": "an axis, from behind too",
+    "UnflattenConfig.dim": "an axis, from behind too",
+    "UnflattenConfig.unflattened_size": "-1 is what is left",
     "CrossEntropyLossConfig.pad_tokens": "PyTorch's ignore_index is -100",
     "HingeEmbeddingLossConfig.margin": "a place on the axis",
     "CosineEmbeddingLossConfig.margin": "a cosine",
@@ -55,9 +66,9 @@ ANY_NUMBER = {
     "Column.mean": "whatever the column's mean is",
 }
 MAY_BE_0 = {
-    "num_workers", "seed", "padding", "padding_out", "left", "right", "top", "bottom", "front", "back", "n_layers",
-    "layers", "length", "max", "limit", "LinearConfig.d_input", "LinearConfig.d_output", "SwiGluConfig.d_input",
-    "SwiGluConfig.d_output",
+    "num_workers", "seed", "blank", "padding", "padding_out", "left", "right", "top", "bottom", "front", "back",
+    "n_layers", "layers", "length", "max", "limit", "LinearConfig.d_input", "LinearConfig.d_output",
+    "SwiGluConfig.d_input", "SwiGluConfig.d_output",
 }  # fmt: skip
 """Whole numbers that may be 0: counts of what a model or a padding can do without, and layers of no features."""
 AT_MOST_1 = {"prob", "dropout", "momentum", "dampening", "smoothing", "beta_1", "beta_2", "validation", "initial_lr"}
@@ -86,14 +97,16 @@ def sample(cls: type[Any]) -> Any:
     values: dict[str, Any] = {}
     if cls.__name__.startswith("Interpolate"):
         values["output_size"] = 4 if "1d" in cls.__name__ else (4, 4)
+    if cls.__name__ == "GramMatrixLossConfig":
+        values["layer_weights"] = [0.5] * 5
     for field in schema_of(cls).fields:
         words = field.kind.describe()
         if field.default is not None or field.name in values:
             continue
         if words in ("int", "float", "str"):
             values[field.name] = {"int": 4, "float": 0.1 if field.name == "min" else 0.5, "str": "digits"}[words]
-        elif words.startswith("list of ") and "(int" in words:
-            values[field.name] = (4,) * words.count("int")
+        elif words.startswith("list of "):
+            values[field.name] = (4,) * words.count("int") or (0.5,) * words.count("float")
         elif words == "bool":
             values[field.name] = True
         else:

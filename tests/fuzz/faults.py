@@ -143,13 +143,13 @@ def _lost_param(patch: Any) -> None:
 
 
 def _squares_overflow(patch: Any) -> None:
-    from burn_torch.nn import distances
+    from burn_torch.tensor import linalg
 
-    def cosine(x1: Any, x2: Any, dim: int, eps: float) -> Any:
+    def cosine(x1: Any, x2: Any, dim: int, eps: float = 1e-8) -> Any:
         squares = [(x * x).sum_dim(dim).clamp_min(eps * eps) for x in (x1, x2)]
-        return ((x1 * x2).sum_dim(dim) / (squares[0] * squares[1]).sqrt()).squeeze_dim(dim)
+        return (x1 * x2).sum_dim(dim) / (squares[0] * squares[1]).sqrt()
 
-    _everywhere(patch, distances.cosine, cosine)
+    _everywhere(patch, linalg.cosine_similarity, cosine)
 
 
 def _inner_tape_only(patch: Any) -> None:

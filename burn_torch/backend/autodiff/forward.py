@@ -7,8 +7,8 @@ That is traced once for a Call, and dead code is removed, so only J v is compute
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, Final, NoReturn, final
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final, NoReturn, TypeGuard, final
 
 from burn_torch.backend.autodiff.decorator import Autodiff
 from burn_torch.backend.autodiff.derive import Key, derive, float_outputs
@@ -20,7 +20,7 @@ from burn_torch.graph.trace import Trace
 from burn_torch.ops.op import REGISTRY, Call
 from burn_torch.ops.value import Primitive, Value
 
-__all__ = ["Forward"]
+__all__ = ["Forward", "find_reverse_tapes", "is_forward"]
 
 Bools = tuple[bool, ...]
 
@@ -154,3 +154,13 @@ def _transpose(call: Call, present: Bools) -> tuple[Graph, Sequence[Key], Sequen
     read = {i for node in graph.nodes for i in node.inputs if isinstance(i, int)} | set(graph.outputs)
     kept = [(key, slot) for key, slot in zip(keys, graph.inputs, strict=True) if slot[0] in read]
     return Graph([slot for _, slot in kept], graph.nodes, graph.outputs), [key for key, _ in kept], sorted(reached)
+
+
+def find_reverse_tapes(stacks: Iterable[object]) -> list[Autodiff]:
+    """The tapes among these stacks that are walked back: those that carry no tangents along."""
+    return [stack for stack in stacks if isinstance(stack, Autodiff) and not is_forward(stack)]
+
+
+def is_forward(stack: object) -> TypeGuard[Forward]:
+    """Returns whether a stack carries tangents along."""
+    return isinstance(stack, Forward)
