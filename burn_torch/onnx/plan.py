@@ -212,8 +212,10 @@ class _Planner:
             return False
         if any(x and x not in self.constants for x in node.inputs):
             return False
-        data = [on_host(self.constants[x]) if x else None for x in node.inputs]
         entry = _entry(node)
+        if "device" in entry.attributes:
+            return False  # it makes a tensor where the model runs
+        data = [on_host(self.constants[x]) if x else None for x in node.inputs]
         attributes = self._attributes(node, entry)
         try:
             with bounded(self.limit - self.folded_bytes):

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from tests.onnx.operator_draws import FLOATS, G, maybe
-from tests.onnx.operator_graphs import draws
+from tests.onnx.operator_graphs import ONNX_TYPES, draws
 
 
 # -- products ---------------------------------------------------------------------------------------------------------
@@ -324,6 +324,14 @@ def signals(g: G, op: str) -> None:
     else:
         axis_ = g.known(np.array(axis - (rank if g.chance(0.4) else 0)))
         g.node(op, [x, length, axis_ if axis != rank - 2 else maybe(g, 0.5, axis_)], inverse=inverse, onesided=onesided)
+
+
+@draws("HannWindow", "HammingWindow", "BlackmanWindow")
+def windows(g: G, op: str) -> None:
+    dtype = g.one_of(None, np.float32, np.float64)
+    kind = None if dtype is None else ONNX_TYPES[np.dtype(dtype)]
+    size = g.known(np.array(g.number(2, 9)), g.one_of(np.int64, np.int32))
+    g.node(op, [size], periodic=g.one_of(None, 0, 1), output_datatype=kind)
 
 
 @draws("Attention", "RotaryEmbedding")

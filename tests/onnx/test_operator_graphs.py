@@ -154,6 +154,12 @@ def test_a_power_of_a_constant_has_its_type(base):
     assert got.dtype == base.dtype
 
 
+@pytest.mark.parametrize("constant", [[], ["n"]])
+@pytest.mark.parametrize("name", ["HannWindow", "HammingWindow", "BlackmanWindow"])
+def test_the_size_of_a_window_may_be_a_constant(name, constant):
+    check(helper.make_node(name, ["n"], ["y"], periodic=0), {"n": np.array(6)}, 17, constant=constant)
+
+
 @pytest.mark.parametrize("reduction", ["add", "mul", "max", "min"])
 @pytest.mark.parametrize("operator", [op.scatter_elements, op.scatter_nd])
 def test_truths_are_joined(operator, reduction):
