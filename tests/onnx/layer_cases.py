@@ -68,6 +68,8 @@ def state(*shape: int) -> Callable[[np.random.Generator], nn.LstmState]:
 X = floats(3, 6)
 IMAGE = floats(2, 4, 7, 9)
 SEQ = floats(2, 5, 8)
+VOLUMES = {1: floats(2, 3, 6), 2: floats(2, 3, 5, 6), 3: floats(2, 3, 4, 5, 6)}
+PADS = {1: (2, 1), 2: (2, 1, 0, 3), 3: (2, 1, 0, 3, 1, 2)}
 PAIR = (floats(3, 6), floats(3, 6))
 
 _ALIGNED = tuple(lambda rng, x=x: Tensor.from_data(x, CPU) for x in ([[1, 2], [2, 2]], [2, 3], [1, 2]))
@@ -92,6 +94,24 @@ CASES: dict[str, Case] = {
             "Tanhshrink",
         )
     },
+    **{
+        f"{name}{axes}d": case(getattr(nn, f"{name}{axes}dConfig")(PADS[axes]), VOLUMES[axes])
+        for name in ("CircularPad", "ReflectionPad", "ReplicationPad", "ZeroPad")
+        for axes in (1, 2, 3)
+    },
+    **{
+        f"ConstantPad{axes}d": case(getattr(nn, f"ConstantPad{axes}dConfig")(PADS[axes], -1.5), VOLUMES[axes])
+        for axes in (1, 2, 3)
+    },
+    **{f"Dropout{axes}d": case(getattr(nn, f"Dropout{axes}dConfig")(0.5), VOLUMES[axes]) for axes in (1, 2, 3)},
+    **{name: case(getattr(nn, f"{name}Config")(1), SEQ) for name in ("LogSoftmax", "Softmax", "Softmin")},
+    "Softmax2d": case(nn.Softmax2d(), IMAGE),
+    "AlphaDropout": case(nn.AlphaDropoutConfig(0.5), X),
+    "FeatureAlphaDropout": case(nn.FeatureAlphaDropoutConfig(0.5), IMAGE),
+    "ChannelShuffle": case(nn.ChannelShuffleConfig(2), IMAGE),
+    "Flatten": case(nn.FlattenConfig(), IMAGE),
+    "Flatten, inner axes": case(nn.FlattenConfig(start_dim=2, end_dim=3), IMAGE),
+    "Unflatten": case(nn.UnflattenConfig(1, (2, -1)), IMAGE),
     **{
         name: case(getattr(nn, f"{name}Config")(), X)
         for name in (
@@ -136,6 +156,20 @@ CASES: dict[str, Case] = {
     ),
     "MaxPool1d": case(nn.MaxPool1dConfig(3, stride=2, ceil_mode=True), floats(2, 4, 10)),
     "MaxPool2d": case(nn.MaxPool2dConfig((3, 2), dilation=(2, 1)), IMAGE),
+    "AvgPool3d": case(nn.AvgPool3dConfig((2, 3, 2)), VOLUMES[3]),
+    "AvgPool3d, without padding": case(
+        nn.AvgPool3dConfig(
+            (3, 3, 3),
+            strides=(2, 1, 2),
+            padding=nn.PaddingConfig3d.Explicit(1, 1, 1, 1, 1, 1),
+            count_include_pad=False,
+        ),
+        VOLUMES[3],
+    ),
+    "MaxPool3d": case(nn.MaxPool3dConfig((2, 3, 2), strides=(2, 1, 1), dilation=(1, 1, 2)), VOLUMES[3]),
+    "AdaptiveMaxPool1d": case(nn.AdaptiveMaxPool1dConfig(4), floats(2, 3, 10)),
+    "AdaptiveMaxPool2d": case(nn.AdaptiveMaxPool2dConfig((3, 5)), IMAGE),
+    "AdaptiveMaxPool3d": case(nn.AdaptiveMaxPool3dConfig((2, 2, 3)), VOLUMES[3]),
     "AdaptiveAvgPool1d": case(nn.AdaptiveAvgPool1dConfig(4), floats(2, 3, 10)),
     "AdaptiveAvgPool2d": case(nn.AdaptiveAvgPool2dConfig((3, 5)), IMAGE),
     "AdaptiveAvgPool2d, one bin": case(nn.AdaptiveAvgPool2dConfig((1, 1)), IMAGE),

@@ -423,6 +423,7 @@ METHODS: dict[str, list[Case]] = {
     ],
     "into_data": [(lambda b: b.into_data().to_list(), lambda b: b.tolist())],
     "detach": [(lambda x: x.detach(), lambda x: x)],
+    "dequantize": [(lambda x: x.dequantize(), lambda x: x)],
     "no_grad": [(lambda x: x.no_grad(), lambda x: x)],
     "is_require_grad": [(lambda x: x.is_require_grad(), lambda x: False)],
 }
@@ -441,6 +442,7 @@ ELSEWHERE = {
     "test_exchange.py": "from_torch from_dlpack into_torch to_device device into_data_async",
     "test_device.py": "with_gradient_checkpointing_strategy",
     "this file": "shape dtype ndim place is_number backend primitive spec new_full",
+    "test_quantization.py": "quantize quantize_dynamic",
     "test_sets.py": "unique unique_with_counts bincount searchsorted quantile std std_bias where nan_to_num index_put "
     "linspace tril_indices triu_indices",
 }

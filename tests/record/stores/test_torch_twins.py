@@ -21,6 +21,7 @@ from burn_torch.record.stores import (
     PyTorchToBurnAdapter,
     SafetensorsStore,
 )
+from tests.nn.test_deform_conv import formula
 
 DEVICE = Device.cpu()
 
@@ -70,6 +71,24 @@ def looked_up(layer: Any, x: Tensor) -> Tensor:
 def cross_attention(layer: Any, x: Tensor) -> Tensor:
     output: Tensor = layer.forward(x, x, None)
     return output
+
+
+def deformed(layer: Any, x: Tensor) -> Tensor:
+    output: Tensor = layer.forward(x, Tensor.cat([x, x], 1)[:, :, 1:, 1:])
+    return output
+
+
+class TorchDeformed(torch.nn.Module):
+    """A deformable convolution with the names that torchvision gives its parameters; its offsets come from x."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight, self.bias = torch.nn.Parameter(torch.rand(6, 2, 2, 2)), torch.nn.Parameter(torch.rand(6))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        offset = torch.cat([x, x], 1)[:, :, 1:, 1:]
+        settings = {"stride": (1, 1), "padding": (0, 0), "dilation": (1, 1), "offset_groups": 1}
+        return formula(x, offset, self.weight, None, self.bias, **settings)  # type: ignore[arg-type]
 
 
 class TorchGated(torch.nn.Module):
@@ -137,6 +156,8 @@ CASES: dict[str, tuple[Any, Callable[[], Any], tuple[int, ...], Callable[[Any, T
     "conv transpose 1d": (nn.ConvTranspose1dConfig((2, 3), 2), lambda: T.ConvTranspose1d(2, 3, 2), (1, 2, 5), plain, 1),
     "conv transpose 3d": (
         nn.ConvTranspose3dConfig((2, 3), (2, 2, 2)), lambda: T.ConvTranspose3d(2, 3, 2), (1, 2, 3, 4, 2), plain, 1),
+    "deformable conv": (
+        nn.DeformConv2dConfig((4, 6), (2, 2), weight_groups=2), TorchDeformed, (2, 4, 5, 6), deformed, 1),
     "embedding": (nn.EmbeddingConfig(5, 3), lambda: T.Embedding(5, 3), (2, 4), looked_up, 1),
     "swiglu": (activation.SwiGluConfig(6, 4), lambda: TorchGated(False), (2, 6), plain, 1),
     "swiglu, bias": (activation.SwiGluConfig(6, 4, bias=True), lambda: TorchGated(True), (2, 6), plain, 1),
