@@ -57,5 +57,5 @@ def _trace_body(call: Call, body: Candidate) -> Graph | None:
         return None
     values: Sequence[Value | None] = outputs if call.multiple else (outputs,)
     for value, spec in zip(values, call.results, strict=True):
-        assert value is None or value.spec is spec, f"what {call} is made of gives {value and value.spec}, not {spec}"
+        assert value is None or value.spec is spec, f"what {call} is made of gives {value.spec}, not {spec}"
     return trace.graph(values)

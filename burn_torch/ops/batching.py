@@ -287,6 +287,8 @@ _embedding_backward: Final = REGISTRY["embedding_backward"]
 _embedding_onto_backward: Final = REGISTRY["embedding_onto_backward"]
 _select: Final = REGISTRY["select"]
 _linear_index: Final = REGISTRY["linear_index"]
+_row_ranks: Final = REGISTRY["row_ranks"]
+_amin: Final = REGISTRY["amin"]
 
 
 def _below(n: int, indices: Primitive, rows: int) -> Any:
@@ -329,6 +331,17 @@ def _(n, many, x, indices, *, dim):
     chosen = _reshape(_below(n, indices, x.shape[dim + 1]), shape=(n * count,))
     y = _unfold(n, _select(_fold(front), chosen, dim=0))
     return _permute(y, axes=(0, *range(2, dim + 2), 1, *range(dim + 2, y.ndim)))
+
+
+@_row_ranks.batched
+def _(n, many, x):
+    count = x.shape[1]
+    places = _unfold(n, _row_ranks(_fold(x)))  # among the rows of all samples, which keeps the order of each one's own
+    if not count:
+        return places
+    keys = _reshape(_below(n, places, n * count), shape=(n * count, 1))  # the sample first, then the place
+    ranks = _unfold(n, _row_ranks(keys))
+    return ranks - _amin(ranks, dims=(1,))
 
 
 @_linear_index.batched

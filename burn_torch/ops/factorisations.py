@@ -105,6 +105,7 @@ def _numpy_lu(x: Array) -> tuple[Array, Array]:
     torch=_checking(_torch_lu, torch.diagonal),
     numpy=_checking(_numpy_lu, np.diagonal),
     precision="high",
+    packed="any",  # LAPACK writes columns
     samples=[
         sample(uniform(-1, 1, (3, 3)), regular=True),
         sample(uniform(-1, 1, (2, 4, 3)), regular=False),
@@ -164,6 +165,7 @@ def _solve_upper(upper: Value, b: Value) -> Value:
     torch=lambda x, *, reduced: tuple(torch.linalg.qr(x, "reduced" if reduced else "complete")),
     numpy=lambda x, *, reduced: tuple(np.linalg.qr(x, "reduced" if reduced else "complete")),
     precision="high",
+    packed="any",  # LAPACK writes columns
     samples=[
         sample(uniform(-1, 1, (4, 3)), reduced=True),
         sample(uniform(-1, 1, (2, 3, 3)), reduced=False),
@@ -248,6 +250,7 @@ def _numpy_cholesky(x: Array) -> Array:
     torch=wording(torch.linalg.cholesky, **_DEFINITE),
     numpy=wording(_numpy_cholesky, **_DEFINITE),
     precision="high",
+    packed="any",  # LAPACK writes columns
     samples=[sample(_positive_definite(4, 4)), sample(_positive_definite(2, 3, 3)), sample(uniform(-1, 1, (0, 2, 2)))],
     source="Murray 2016, Differentiation of the Cholesky decomposition, arXiv:1602.07527",
 )
@@ -281,6 +284,7 @@ _CONVERGING = {
     torch=wording(lambda x: tuple(torch.linalg.eigh(x)), **_CONVERGING),
     numpy=wording(lambda x: tuple(np.linalg.eigh(x)), **_CONVERGING),
     precision="high",
+    packed="any",  # LAPACK writes columns
     samples=[sample(_apart(3, 3)), sample(_apart(2, 4, 4)), sample(uniform(-1, 1, (0, 2, 2)))],
     source="Giles 2008, section 3.1",
 )
@@ -313,6 +317,7 @@ def _(g, y, x):
     torch=wording(lambda x, *, full: tuple(torch.linalg.svd(x, full_matrices=full)), **_CONVERGING),
     numpy=wording(lambda x, *, full: tuple(np.linalg.svd(x, full_matrices=full)), **_CONVERGING),
     precision="high",
+    packed="any",  # LAPACK writes columns
     samples=[
         sample(_apart(3, 3), full=False),
         sample(uniform(-1, 1, (2, 4, 2)), full=False),

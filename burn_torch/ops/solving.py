@@ -64,6 +64,7 @@ def _numpy_solve(a: Array, b: Array) -> Array:
     torch=wording(_torch_solve, **_SINGULAR),
     numpy=wording(_numpy_solve, **_SINGULAR),
     precision="high",
+    packed="any",  # LAPACK writes columns
     samples=[
         sample(invertible(4, 4), uniform(-1, 1, (4, 3))),
         sample(invertible(2, 1, 3, 3), uniform(-1, 1, (3, 3, 2))),
@@ -133,6 +134,7 @@ def _numpy_triangular(call: Call) -> Candidate:
     torch=PerCall(_torch_triangular),
     numpy=PerCall(_numpy_triangular),
     precision="high",
+    packed="any",  # LAPACK writes columns
     samples=[
         sample(invertible(4, 4), uniform(-1, 1, (4, 3)), upper=True, unit=False),
         sample(invertible(2, 1, 3, 3), uniform(-1, 1, (3, 3, 2)), upper=False, unit=False),

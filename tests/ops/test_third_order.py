@@ -53,8 +53,13 @@ class Sample:
         self.generator = self.variant.case.generator("third order")
         data = [self.variant.data[i] for i in self.variant.floats()]
         self.points = [x.values for x in data if isinstance(x, TensorData)]
-        self.directions = [[self.generator.normal(size=x.shape) for x in self.points] for _ in ORDERS]
+        self.directions = [[self._direction(x.shape) for x in self.points] for _ in ORDERS]
         self.weights = {}
+
+    def _direction(self, shape: tuple[int, ...]) -> Array:
+        drawn = self.generator.normal(size=shape)
+        # the gradients of these rows are those along symmetric changes alone, as the rows say
+        return (drawn + drawn.swapaxes(-1, -2)) / 2 if self.row.name in table.SYMMETRIC else drawn
 
     def function(self, device: Device) -> Callable[..., Tensor]:
         """f on a device: takes the float inputs, gives one number."""

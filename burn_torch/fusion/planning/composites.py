@@ -9,8 +9,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
+from burn_torch.core.errors import BurnTorchError
 from burn_torch.core.spec import TensorSpec
 from burn_torch.fusion.body.needs import LONGEST_ROW
+from burn_torch.fusion.body.reasons import Unsymbolic
 from burn_torch.fusion.planning.bodies import Role, role_of
 from burn_torch.fusion.rewrites.deviations import deviations
 from burn_torch.fusion.rewrites.splitting import beside_rows, columns_in_two_steps, in_two_steps, rows_reduced
@@ -22,7 +24,7 @@ from burn_torch.graph.view import GraphView, inlined
 from burn_torch.ops.laws import Folds
 from burn_torch.ops.op import Call
 from burn_torch.ops.value import Primitive
-from burn_torch.symbolic.sizes import size_hint
+from burn_torch.symbolic.sizes import Size, size_hint
 
 __all__ = ["Whole", "open_composites"]
 
@@ -153,11 +155,20 @@ def _without_unread(graph: Graph, whole: Whole) -> tuple[Graph, Whole]:
 
 
 def _parts(node: Node) -> Graph | None:
-    """Returns the parts of a composite operation, if kernels compute all of them."""
+    """Returns the parts of a composite operation, if kernels compute all of them.
+
+    Raises: Unsymbolic where its decomposition does not work with symbols.
+    """
     call = node.call
     if role_of(call)[0] != Role.APART or call.is_number or call.op is kernel or call.op.runs is not None:
         return None
-    return _keep_parts(call, expanded)
+    try:
+        return _keep_parts(call, expanded)
+    except (BurnTorchError, AssertionError) as fault:
+        # written for numbers: a loop over as many steps as it finds, or sizes that must not be negative
+        if not any(isinstance(size, Size) for spec in call.specs for size in getattr(spec, "shape", ())):
+            raise
+        raise Unsymbolic(f"what {call.op.name} is made of takes no symbols: {fault}") from fault
 
 
 def _keep_parts(call: Call, parts: Split) -> Graph | None:
