@@ -186,9 +186,12 @@ def word_methods(owner: type, home: type) -> None:
         setattr(home, name, seen[function] if member is function else type(member)(seen[function]))
 
 
-def word_functions(scope: dict[str, Any]) -> None:
-    """`worded` for the functions that a module exports: `word_functions(globals())` at its end."""
-    package = scope["__name__"].rpartition(".")[2]
+def word_functions(scope: dict[str, Any], package: str = "") -> None:
+    """`worded` for the functions that a module exports: `word_functions(globals())` at its end.
+
+    package     the one from which users take its functions; the module itself unless given
+    """
+    package = package or scope["__name__"].rpartition(".")[2]
     exported = {name: scope[name] for name in scope["__all__"] if inspect.isfunction(scope[name])}
     own = {name: function for name, function in exported.items() if function.__module__ == scope["__name__"]}
     fronts = {function: worded(function, f"{package}.{function.__name__}") for function in own.values()}

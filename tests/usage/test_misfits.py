@@ -5,8 +5,10 @@ from __future__ import annotations
 import inspect
 import math
 import pickle
+import re
 import sys
 from collections.abc import Callable
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -15,8 +17,9 @@ import torch
 
 import burn_torch
 from burn_torch import BurnTorchError, Device, DType, Tensor, nn
+from burn_torch.core.errors import DTypeError
 from burn_torch.core.misfits import worded
-from burn_torch.tensor import activation, functional
+from burn_torch.tensor import activation, functional, linalg, signal
 
 CPU = Device.cpu()
 X: Any = Tensor.from_data(np.arange(6.0, dtype="f4").reshape(2, 3), CPU)
@@ -212,6 +215,16 @@ def test_a_worded_function_binds_as_before() -> None:
         assert ours(*args, **named) == plain(*args, **named)
     with pytest.raises(BurnTorchError, match=r"it needs a[\s\S]*mend: .*plain\(a=\.\.\., b=1\)"):
         ours(b=1)  # type: ignore[call-arg]
+
+
+@pytest.mark.parametrize("package", [functional, linalg, signal], ids=lambda package: package.__name__)
+def test_functions_of_a_package_are_named_with_it(package: ModuleType) -> None:
+    functions = {name: x for name in package.__all__ if inspect.isfunction(x := getattr(package, name))}
+    assert len(functions) > 20
+    for function in functions.values():
+        subject = f"{package.__name__.rpartition('.')[2]}.{function.__name__}"  # of two names the first
+        with pytest.raises(DTypeError, match=rf"^{re.escape(subject)}: .*takes no nonsense"):
+            function(nonsense=1)
 
 
 def test_what_is_public_is_found_again_by_pickle() -> None:

@@ -171,4 +171,4 @@ def _contract(first: Named, second: Named, needed: set[str]) -> Named:
     return "".join(order), unary(ops.reshape, z, tuple(sizes[letter] for letter in order))
 
 
-word_functions(globals())
+word_functions(globals(), "linalg")

@@ -123,4 +123,4 @@ def svdvals(x: Tensor) -> Tensor:
     return svd(x, full_matrices=False)[1]
 
 
-word_functions(globals())
+word_functions(globals(), "linalg")

@@ -218,4 +218,4 @@ def _smallest(dtype: DType) -> float:
     return float(np.finfo(np.float32 if dtype is DType.BF16 else dtype.numpy).tiny)  # bf16 has the exponents of f32
 
 
-word_functions(globals())
+word_functions(globals(), "linalg")

@@ -166,4 +166,4 @@ def matrix_power(x: Tensor, n: int) -> Tensor:
         base = base.matmul(base)
 
 
-word_functions(globals())
+word_functions(globals(), "linalg")

@@ -170,4 +170,4 @@ def lstsq(a: Tensor, b: Tensor, rtol: float | None = None) -> LeastSquares:
     return LeastSquares(solution, residuals, _count_above(values.detach(), _cut(a, rtol)), values)
 
 
-word_functions(globals())
+word_functions(globals(), "linalg")

@@ -8,7 +8,6 @@ All of them are made of rows of the table: they have gradients of any order, and
 """
 
 from burn_torch.core.exports import list_exports as _list_exports
-from burn_torch.core.misfits import word_functions as _word_functions
 from burn_torch.core.spellings import hint_missing as _hint_missing
 from burn_torch.core.spellings.packages import SIGNAL as _SIGNAL
 from burn_torch.tensor.signal.convolving import *
@@ -20,4 +19,3 @@ from burn_torch.tensor.signal.transforms import *
 
 _list_exports(globals())
 _hint_missing(globals(), _SIGNAL, torch="fft")
-_word_functions(globals())

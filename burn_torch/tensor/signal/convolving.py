@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from burn_torch.core.errors import ArgumentError, BurnTorchError, ShapeError
 from burn_torch.core.frames import told
+from burn_torch.core.misfits import word_functions
 from burn_torch.tensor._arguments import all_axes, axes
 from burn_torch.tensor.complex_tensor import ComplexTensor
 from burn_torch.tensor.signal.transforms import Signal, fftn, ifftn, irfftn, parts_of, rfftn
@@ -73,3 +74,6 @@ def _misfit(x: Signal, y: Signal, expected: str, mend: str) -> BurnTorchError:
     return told(
         ShapeError, "the arrays are not convolved", given=f"x {x.shape}, y {y.shape}", expected=expected, mend=mend
     )
+
+
+word_functions(globals(), "signal")

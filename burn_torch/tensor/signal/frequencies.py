@@ -10,6 +10,7 @@ import numpy as np
 from burn_torch.core.dtype import DType
 from burn_torch.core.errors import ArgumentError
 from burn_torch.core.frames import told
+from burn_torch.core.misfits import word_functions
 from burn_torch.tensor._arguments import all_axes, axes, integer, real
 from burn_torch.tensor.complex_tensor import ComplexTensor
 from burn_torch.tensor.options import creation
@@ -62,3 +63,6 @@ def _shift(x: T, dims: Sequence[int] | int | None, up: int) -> T:
     named = all_axes(first) if dims is None else axes(first, dims)
     steps = [(first.shape[dim] + up) // 2 for dim in named]
     return x.roll(steps, list(named))
+
+
+word_functions(globals(), "signal")

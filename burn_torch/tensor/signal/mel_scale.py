@@ -13,6 +13,7 @@ from burn_torch.core.checking import at_least, checked
 from burn_torch.core.dtype import DType
 from burn_torch.core.errors import ArgumentError
 from burn_torch.core.frames import told
+from burn_torch.core.misfits import word_functions
 from burn_torch.ops.samples import Array
 from burn_torch.tensor._arguments import integer, option
 from burn_torch.tensor.options import creation
@@ -144,3 +145,6 @@ def mel_spectrogram(
         signal, taper, StftOptions(frames.n_fft, frames.hop_length, frames.win_length, frames.center), power
     )
     return spectra @ mel_filter_bank(frames.n_fft // 2 + 1, chosen, like)
+
+
+word_functions(globals(), "signal")

@@ -14,6 +14,7 @@ import numpy as np
 from burn_torch.core.dtype import DType
 from burn_torch.core.errors import ArgumentError
 from burn_torch.core.frames import told
+from burn_torch.core.misfits import word_functions
 from burn_torch.tensor._arguments import integer, real, truth
 from burn_torch.tensor.options import creation
 from burn_torch.tensor.tensor import Tensor
@@ -55,3 +56,6 @@ def cosine_window(coefficients: Sequence[float], size: int, periodic: bool, opti
     angle = 2 * np.pi * np.arange(count) / max(span, 1)
     values = [(-1) ** j * real(c, "a coefficient") * np.cos(j * angle) for j, c in enumerate(coefficients)]
     return Tensor.from_data(np.ones(1) if count == 1 else sum(values, np.zeros(count)), device, dtype)
+
+
+word_functions(globals(), "signal")
