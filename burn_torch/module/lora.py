@@ -19,9 +19,9 @@ from burn_torch.core.checking import checked
 from burn_torch.core.dtype import DType
 from burn_torch.core.errors import ArgumentError
 from burn_torch.module.initializer import Initializer
-from burn_torch.module.param import Param, ParamId
+from burn_torch.module.param import Param
 from burn_torch.module.param_group import ParamGroup
-from burn_torch.module.quantization import Group, Quantizer
+from burn_torch.module.quantization import Quantizer
 from burn_torch.module.reparameterization import Reparameterization
 from burn_torch.module.scope import draw
 from burn_torch.tensor import Tensor
@@ -183,17 +183,5 @@ class QLora:
         matrices = [param.id for path, param in module.named_params() if len(param.shape) == 2]
         trained = [param.id for _, param in module.named_params() if param.require_grad]
         group = self.quantizer.param_group or ParamGroup.from_ids(matrices)
-        trained_group = ParamGroup.from_ids(trained)
-        return self.quantizer.set_param_group(_Without(group, trained_group)).quantize_module(module)
-
-
-@dataclass(frozen=True)
-class _Without:
-    """The parameters of a group of any kind that another one has not."""
-
-    group: Group
-    other: ParamGroup
-
-    def matches(self, ident: ParamId, path: str) -> bool:
-        """Returns whether a parameter belongs to it."""
-        return self.group.matches(ident, path) and not self.other.matches(ident, path)
+        frozen = group.exclude(ParamGroup.from_ids(trained))
+        return self.quantizer.set_param_group(frozen).quantize_module(module)

@@ -23,7 +23,7 @@ from burn_torch.tensor import Device, Tensor
 
 if TYPE_CHECKING:
     from burn_torch.module.lora import Lora, QLora
-    from burn_torch.module.quantization import Group, Quantizer
+    from burn_torch.module.quantization import Quantizer
     from burn_torch.module.record import FileRecorder, ModuleRecord, Store, WritableStore
     from burn_torch.module.reparameterization import Reparameterizer
     from burn_torch.module.visitor import ModuleMapper, ModuleVisitor
@@ -270,7 +270,7 @@ class Module(Tree):
         """
         return quantizer.quantize_module(self)
 
-    def quantize_weights_group(self, quantizer: Quantizer, group: Group) -> Self:
+    def quantize_weights_group(self, quantizer: Quantizer, group: ParamGroup) -> Self:
         """`quantize_weights` of the parameters of a group: a `ParamGroup`."""
         return quantizer.set_param_group(group).quantize_module(self)
 

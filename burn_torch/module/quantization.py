@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Iterator, Mapping
-from typing import Final, Protocol, TypeVar, final
+from typing import Final, TypeVar, final
 
 from burn_torch.core.checking import checked
 from burn_torch.core.dtype import DType
@@ -17,19 +17,13 @@ from burn_torch.core.quantization import Calibration, QuantScheme
 from burn_torch.core.spec import Shape
 from burn_torch.module import tree
 from burn_torch.module.param import Param, ParamId
+from burn_torch.module.param_group import ParamGroup
 from burn_torch.module.tree import Tree
 from burn_torch.tensor import Device, QuantizedTensor, Tensor, compute_q_params, compute_range, fake_quantize
 
 __all__ = ["QuantizedParam", "Quantizer", "quantized_params"]
 
 T = TypeVar("T")
-
-
-class Group(Protocol):
-    """Says which parameters belong to it: `burn_torch.optim.ParamGroup`."""
-
-    def matches(self, ident: ParamId, path: str) -> bool:
-        """Returns whether a parameter belongs to it."""
 
 
 class QuantizedParam(Tree):
@@ -100,12 +94,12 @@ class Quantizer:
     Without a group it takes every parameter of floats, biases and the scales of norms too, as Burn does.
     """
 
-    def __init__(self, calibration: Calibration, scheme: QuantScheme, param_group: Group | None = None) -> None:
+    def __init__(self, calibration: Calibration, scheme: QuantScheme, param_group: ParamGroup | None = None) -> None:
         self.calibration = calibration
         self.scheme = scheme
         self.param_group = param_group
 
-    def set_param_group(self, group: Group) -> Quantizer:
+    def set_param_group(self, group: ParamGroup) -> Quantizer:
         """The same quantizer for the parameters of a group alone: a `ParamGroup`."""
         return Quantizer(self.calibration, self.scheme, group)
 

@@ -64,7 +64,7 @@ def loss_of(model: Net, x: Tensor) -> Tensor:
 
 def step(model: Net, optim: Optimizer, x: Tensor) -> tuple[Tensor, Net, Optimizer]:
     loss, grads = value_and_grad(loss_of)(model, x)
-    return (loss, *optim.step(1e-2, model, grads))
+    return (loss, *optim.step(1e-3, model, grads))
 
 
 @pytest.mark.parametrize("device", PLACES, ids=str)
