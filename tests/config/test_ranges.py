@@ -56,6 +56,8 @@ ANY_NUMBER = {
     "UnflattenConfig.dim": "an axis, from behind too",
     "UnflattenConfig.unflattened_size": "-1 is what is left",
     "CrossEntropyLossConfig.pad_tokens": "PyTorch's ignore_index is -100",
+    "LinearCrossEntropyLossConfig.pad_tokens": "PyTorch's ignore_index is -100",
+    "NLLLossConfig.pad_tokens": "PyTorch's ignore_index is -100",
     "HingeEmbeddingLossConfig.margin": "a place on the axis",
     "CosineEmbeddingLossConfig.margin": "a cosine",
     "LocalResponseNormConfig.alpha": "a factor",
@@ -99,6 +101,8 @@ def sample(cls: type[Any]) -> Any:
         values["output_size"] = 4 if "1d" in cls.__name__ else (4, 4)
     if cls.__name__ == "GramMatrixLossConfig":
         values["layer_weights"] = [0.5] * 5
+    if cls.__name__ == "AdaptiveLogSoftmaxWithLossConfig":
+        values["n_classes"] = 9
     for field in schema_of(cls).fields:
         words = field.kind.describe()
         if field.default is not None or field.name in values:

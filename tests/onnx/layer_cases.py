@@ -73,6 +73,15 @@ PADS = {1: (2, 1), 2: (2, 1, 0, 3), 3: (2, 1, 0, 3, 1, 2)}
 PAIR = (floats(3, 6), floats(3, 6))
 
 _ALIGNED = tuple(lambda rng, x=x: Tensor.from_data(x, CPU) for x in ([[1, 2], [2, 2]], [2, 3], [1, 2]))
+
+
+def _labels(rng: np.random.Generator) -> Tensor:
+    """Classes of each item before its first -1."""
+    return Tensor.from_data(
+        np.where(rng.random((3, 6)) < 0.3, -1, rng.permuted(np.tile(np.arange(6), (3, 1)), axis=1)), CPU
+    )
+
+
 _ENCODER = nn.TransformerEncoderConfig(8, 16, 2, 2)
 _DECODER = nn.TransformerDecoderConfig(8, 16, 2, 2)
 
@@ -229,6 +238,7 @@ CASES: dict[str, Case] = {
     "BiLstm": case(nn.BiLstmConfig(8, 6, True), SEQ),
     "CosineSimilarity": case(nn.CosineSimilarityConfig(), *PAIR),
     "PairwiseDistance": case(nn.PairwiseDistanceConfig(), *PAIR),
+    "AdaptiveLogSoftmaxWithLoss": case(nn.AdaptiveLogSoftmaxWithLossConfig(6, 9, [3, 5]), X, whole(9, 3)),
     "BinaryCrossEntropyLoss": case(nn.BinaryCrossEntropyLossConfig(logits=True), X, whole(2, 3, 6)),
     "CosineEmbeddingLoss": case(nn.CosineEmbeddingLossConfig(), *PAIR, signs(3)),
     "CTCLoss": case(nn.CTCLossConfig(), floats(5, 2, 8), *_ALIGNED, dynamic=False),
@@ -240,13 +250,20 @@ CASES: dict[str, Case] = {
     "HuberLoss": case(nn.HuberLossConfig(0.5), *PAIR),
     "KLDivLoss": case(nn.KLDivLossConfig(), X, uniform(3, 6)),
     "LpLoss": case(nn.LpLossConfig(1.0), *PAIR),
+    "LinearCrossEntropyLoss": case(nn.LinearCrossEntropyLossConfig(8, 6, pad_tokens=[1]), SEQ, whole(6, 2, 5)),
     "MarginRankingLoss": case(nn.MarginRankingLossConfig(), *PAIR, signs(3, 6)),
     "MseLoss": case(nn.MseLoss(), *PAIR),
+    "MultiLabelMarginLoss": case(nn.MultiLabelMarginLoss(), X, _labels),
+    "MultiLabelSoftMarginLoss": case(
+        nn.MultiLabelSoftMarginLossConfig(weights=[1.0, 2.0, 3.0, 4.0, 5.0, 6.0]), X, whole(2, 3, 6)
+    ),
     "MultiMarginLoss": case(nn.MultiMarginLossConfig(), X, whole(6, 3)),
+    "NLLLoss": case(nn.NLLLossConfig(weights=[1.0, 2.0, 3.0, 4.0, 5.0, 6.0]), X, whole(6, 3)),
     "PoissonNllLoss": case(nn.PoissonNllLossConfig(full=True), X, uniform(3, 6)),
     "SmoothL1Loss": case(nn.SmoothL1LossConfig(), *PAIR),
     "SoftMarginLoss": case(nn.SoftMarginLoss(), X, signs(3, 6)),
     "TripletMarginLoss": case(nn.TripletMarginLossConfig(), *PAIR, floats(3, 6)),
+    "TripletMarginWithDistanceLoss": case(nn.TripletMarginWithDistanceLossConfig(swap=True), *PAIR, floats(3, 6)),
 }
 """By the name of the class, and what is special."""
 

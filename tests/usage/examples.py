@@ -442,6 +442,11 @@ def _inputs() -> dict[str, dict[str, Any]]:
     right["RNNTLoss"] = {"logits": tensor(2, 2, 3, 4), "targets": tensor(2, 2, dtype="i8") * 0 + 1}
     for name in ("CTCLoss", "RNNTLoss"):
         right[name] |= {"input_lengths": lengths, "logit_lengths": lengths, "target_lengths": lengths}
+    right["AdaptiveLogSoftmaxWithLoss"] = {"x": rows, "targets": tensor(2, dtype="i8") * 0}
+    right["LinearCrossEntropyLoss"] = {"x": rows, "targets": tensor(2, dtype="i8") * 0}
+    right["MultiLabelMarginLoss"] = {"input": SCORES, "target": LABELS}
+    right["MultiLabelSoftMarginLoss"] = {"input": SCORES, "target": LABELS}
+    right["NLLLoss"] = {"log_probs": SCORES, "targets": CLASSES}
     right["MultiMarginLoss"] = {"input": SCORES, "target": CLASSES, "logits": SCORES, "targets": CLASSES}
     return right
 
@@ -468,7 +473,7 @@ def _metrics() -> dict[str, dict[str, Any]]:
 
 _REDUCTION: Final = {"reduction": nn.Reduction.Mean}
 for _layer, _values in _inputs().items():
-    for _method in ("forward", "forward_no_reduction", "forward_with_indices"):
+    for _method in ("forward", "forward_no_reduction", "forward_with_indices", "log_prob", "predict"):
         RIGHT_OF_LAYERS[f"burn_torch.nn.{_layer}.{_method}"] = {**_REDUCTION, **_values}
 RIGHT: Final[dict[str, dict[str, Any]]] = {
     **RIGHT_OF_LAYERS,

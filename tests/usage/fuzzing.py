@@ -358,6 +358,7 @@ def configurations() -> Iterator[Callee | None]:
 
 
 CONFIGS: Final[dict[str, dict[str, Any]]] = {
+    "AdaptiveLogSoftmaxWithLossConfig": {"n_classes": 6, "cutoffs": [2, 4]},
     "Conv1dConfig": {"kernel_size": 2},
     "ConvTranspose1dConfig": {"kernel_size": 2, "channels": (4, 4)},
     "GroupNormConfig": {"num_groups": 2},

@@ -9,5 +9,6 @@ from burn_torch.nn.loss.likelihood import *
 from burn_torch.nn.loss.margins import *
 from burn_torch.nn.loss.regression import *
 from burn_torch.nn.loss.similarity import *
+from burn_torch.nn.loss.vocabulary import *
 
 _list_exports(globals())

@@ -8,10 +8,10 @@ from burn_torch.backend.base import computes_at_once
 from burn_torch.core.dtype import DType
 from burn_torch.core.errors import ArgumentError, ShapeError
 from burn_torch.module import Module
-from burn_torch.nn._layer import in_layer
-from burn_torch.tensor import Tensor
+from burn_torch.nn._layer import Rules, in_layer
+from burn_torch.tensor import Device, Tensor
 
-__all__ = ["Reduction", "as_type", "range_on_host", "reduced", "same_shape"]
+__all__ = ["Reduction", "as_type", "class_weights", "range_on_host", "reduced", "require_weights", "same_shape"]
 
 
 class Reduction(Enum):
@@ -83,3 +83,15 @@ def range_on_host(x: Tensor) -> tuple[float, float] | None:
         return None
     plain = x.no_grad()
     return float(plain.min()), float(plain.max())
+
+
+# -- weights of classes ---------------------------------------------------------------------------------
+def require_weights(rules: Rules, weights: list[float] | None) -> None:
+    """Notes a fault of the field `weights` unless all are above 0."""
+    if weights is not None and not all(weight > 0 for weight in weights):
+        rules.fault("weights", "not above 0", "numbers above 0", "leave items out with a pad token instead")
+
+
+def class_weights(weights: list[float] | None, device: Device | None) -> Tensor | None:
+    """One number for each class, as a constant of the device."""
+    return None if weights is None else Tensor.from_data(list(weights), device or Device.cpu(), DType.F32)

@@ -7,11 +7,19 @@ from burn_torch.config import Config
 from burn_torch.core.dtype import DType
 from burn_torch.core.errors import ArgumentError, DTypeError, ShapeError
 from burn_torch.nn._layer import InlineLayer, Rules, noting_layer
-from burn_torch.nn.loss._reduction import as_type, range_on_host, same_shape
+from burn_torch.nn.loss._reduction import as_type, class_weights, range_on_host, require_weights, same_shape
+from burn_torch.ops.op import Op
 from burn_torch.tensor import Device, Tensor
 from burn_torch.tensor.apply import apply
 
-__all__ = ["BinaryCrossEntropyLoss", "BinaryCrossEntropyLossConfig", "CrossEntropyLoss", "CrossEntropyLossConfig"]
+__all__ = [
+    "BinaryCrossEntropyLoss",
+    "BinaryCrossEntropyLossConfig",
+    "CrossEntropyLoss",
+    "CrossEntropyLossConfig",
+    "NLLLoss",
+    "NLLLossConfig",
+]
 
 _cross_entropy, _negative_log_likelihood = ops.cross_entropy, ops.negative_log_likelihood
 
@@ -38,7 +46,7 @@ class CrossEntropyLossConfig(Config):
     def init(self, device: Device) -> CrossEntropyLoss:
         """The loss."""
         pads = None if self.pad_tokens is None else tuple(self.pad_tokens)
-        return CrossEntropyLoss(pads, _weights(self.weights, device), self.smoothing, self.logits)
+        return CrossEntropyLoss(pads, class_weights(self.weights, device), self.smoothing, self.logits)
 
 
 class CrossEntropyLoss(InlineLayer):
@@ -70,17 +78,69 @@ class CrossEntropyLoss(InlineLayer):
     @noting_layer
     def forward(self, logits: Tensor, targets: Tensor) -> Tensor:
         """The mean loss."""
-        pads = self.pad_tokens or ()
-        weights = None if self.weights is None else as_type(self.weights, logits.dtype)
         if self.logits:
-            scores, row = logits, _cross_entropy
-        else:
-            scores, row = logits.clamp_min(_LEAST.get(logits.dtype, 0.0)).log(), _negative_log_likelihood
-        losses: Tensor = apply(row, (scores, targets, weights, self.smoothing), pads)
-        if weights is None and not pads:
-            return as_type(losses.mean(), logits.dtype)
-        weights = None if weights is None else as_type(weights, losses.dtype)
-        return as_type(losses.sum() / _shares(targets, weights, pads, losses).sum(), logits.dtype)
+            return _mean_over_items(_cross_entropy, logits, targets, self.weights, self.smoothing, self.pad_tokens)
+        scores = logits.clamp_min(_LEAST.get(logits.dtype, 0.0)).log()
+        return _mean_over_items(
+            _negative_log_likelihood, scores, targets, self.weights, self.smoothing, self.pad_tokens
+        )
+
+
+class NLLLossConfig(Config):
+    """The negative logarithm of the probability of a class.
+
+    pad_tokens none: every item counts.  weights none: every class counts the same.
+    """
+
+    pad_tokens: list[int] | None = None
+    weights: list[float] | None = None
+
+    def __post_init__(self) -> None:
+        rules = Rules(self)
+        require_weights(rules, self.weights)
+        rules.stop()
+
+    def init(self, device: Device) -> NLLLoss:
+        """The loss."""
+        return NLLLoss(None if self.pad_tokens is None else tuple(self.pad_tokens), class_weights(self.weights, device))
+
+
+class NLLLoss(InlineLayer):
+    """-log_probs[target], a mean over the items that are no padding: CrossEntropyLoss after `log_softmax`.
+
+        loss = sum(weights[target] * -log_probs[target]) / sum(weights[target])
+
+    Shapes: log_probs (batch, classes), targets (batch,) -> (1,).
+    Dtypes: log_probs any float, targets any integer -> that of log_probs.
+    Raises: BoundsError for a target that is neither a class nor a pad token, where the data is on the host.
+    PyTorch: torch.nn.NLLLoss; ignore_index is one pad token.
+    """
+
+    pad_tokens: tuple[int, ...] | None
+    weights: Tensor | None
+
+    @noting_layer
+    def forward(self, log_probs: Tensor, targets: Tensor) -> Tensor:
+        """The mean loss."""
+        return _mean_over_items(_negative_log_likelihood, log_probs, targets, self.weights, None, self.pad_tokens)
+
+
+def _mean_over_items(
+    row: Op,
+    scores: Tensor,
+    targets: Tensor,
+    weights: Tensor | None,
+    smoothing: float | None,
+    pad_tokens: tuple[int, ...] | None,
+) -> Tensor:
+    """The losses that a row gives of items, as their weighted mean over those that are no padding."""
+    pads = pad_tokens or ()
+    weights = None if weights is None else as_type(weights, scores.dtype)
+    losses: Tensor = apply(row, (scores, targets, weights, smoothing), pads)
+    if weights is None and not pads:
+        return as_type(losses.mean(), scores.dtype)
+    weights = None if weights is None else as_type(weights, losses.dtype)
+    return as_type(losses.sum() / _shares(targets, weights, pads, losses).sum(), scores.dtype)
 
 
 def _shares(targets: Tensor, weights: Tensor | None, pads: tuple[int, ...], losses: Tensor) -> Tensor:
@@ -113,7 +173,7 @@ class BinaryCrossEntropyLossConfig(Config):
 
     def init(self, device: Device) -> BinaryCrossEntropyLoss:
         """The loss."""
-        return BinaryCrossEntropyLoss(_weights(self.weights, device), self.smoothing, self.logits)
+        return BinaryCrossEntropyLoss(class_weights(self.weights, device), self.smoothing, self.logits)
 
 
 class BinaryCrossEntropyLoss(InlineLayer):
@@ -175,13 +235,8 @@ class BinaryCrossEntropyLoss(InlineLayer):
 # -- checks -------------------------------------------------------------------------------------------------
 def _check(config: Config, weights: list[float] | None) -> None:
     rules = Rules(config).fraction("smoothing")
-    if weights is not None and not all(weight > 0 for weight in weights):
-        rules.fault("weights", "not above 0", "numbers above 0", "leave items out with a pad token instead")
+    require_weights(rules, weights)
     rules.stop()
-
-
-def _weights(weights: list[float] | None, device: Device) -> Tensor | None:
-    return None if weights is None else Tensor.from_data(list(weights), device, DType.F32)
 
 
 def _require_probabilities(x: Tensor) -> None:

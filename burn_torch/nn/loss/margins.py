@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from burn_torch import ops
+from burn_torch.config import Config
 from burn_torch.core.errors import ShapeError
 from burn_torch.module import Module
 from burn_torch.nn._layer import InlineLayer, ParameterlessConfig, Rules, noting_layer
-from burn_torch.nn.loss._reduction import Reduction, as_type, reduced, same_shape
-from burn_torch.tensor import Tensor
+from burn_torch.nn.loss._reduction import Reduction, as_type, class_weights, reduced, require_weights, same_shape
+from burn_torch.tensor import Device, Tensor
 from burn_torch.tensor.apply import binary
 
 __all__ = [
@@ -15,6 +16,9 @@ __all__ = [
     "HingeEmbeddingLossConfig",
     "MarginRankingLoss",
     "MarginRankingLossConfig",
+    "MultiLabelMarginLoss",
+    "MultiLabelSoftMarginLoss",
+    "MultiLabelSoftMarginLossConfig",
     "MultiMarginLoss",
     "MultiMarginLossConfig",
     "SoftMarginLoss",
@@ -149,3 +153,91 @@ class MultiMarginLoss(InlineLayer):
         if self.p == 2:
             hinges = hinges.square()
         return hinges.mask_fill(own, 0.0).sum_dim(1).reshape(items) / max(classes, 1)
+
+
+# -- targets are several classes ---------------------------------------------------------------------------
+class MultiLabelMarginLoss(Module):
+    """sum over targets j and other classes i of max(0, 1 - input[j] + input[i]) / classes, for each item.
+
+    The targets of an item are the classes before its first negative number: (2, 0, -1, 1) are the classes 2 and 0.  At
+    the kink the gradient passes.  It needs memory for batch * classes * classes numbers.
+
+    Shapes: input, target (batch, classes) -> (1,), or (batch,) without a reduction.
+    Dtypes: input any float, target any integer.
+    Raises: BoundsError for a target above the last class, where the data is on the host.
+    PyTorch: torch.nn.MultiLabelMarginLoss.
+    """
+
+    def forward(self, input: Tensor, target: Tensor, reduction: Reduction = Reduction.Auto) -> Tensor:
+        """The reduced loss."""
+        return reduced(self.forward_no_reduction(input, target), reduction)
+
+    @noting_layer
+    def forward_no_reduction(self, input: Tensor, target: Tensor) -> Tensor:
+        """The loss of each item."""
+        _require_labels(self, input, target)
+        items, classes = input.shape
+        ended = target.lower(0).int().cumsum(1).greater(0)
+        places = target.mask_fill(ended, 0)
+        every = Tensor.arange(classes, input.device.no_grad()).cast(target.dtype).reshape(1, 1, classes)
+        named = places.reshape(items, classes, 1).equal(every).bool_and(ended.reshape(items, classes, 1).bool_not())
+        ignored = named.any_dim(1).bool_or(ended.reshape(items, classes, 1))
+        own = input.gather(1, places).reshape(items, classes, 1)
+        hinges = (1.0 - own + input.reshape(items, 1, classes)).clamp_min(0.0)
+        return hinges.mask_fill(ignored, 0.0).sum_dims_squeeze((1, 2)) / max(classes, 1)
+
+
+class MultiLabelSoftMarginLossConfig(Config):
+    """A loss of labels, each by itself.  weights none: every class counts the same."""
+
+    weights: list[float] | None = None
+
+    def __post_init__(self) -> None:
+        rules = Rules(self)
+        require_weights(rules, self.weights)
+        rules.stop()
+
+    def init(self, device: Device | None = None) -> MultiLabelSoftMarginLoss:
+        """The loss; the device is that of its weights."""
+        return MultiLabelSoftMarginLoss(class_weights(self.weights, device))
+
+
+class MultiLabelSoftMarginLoss(InlineLayer):
+    """-(t log p + (1 - t) log(1 - p)) with p = sigmoid(input), times the weights, a mean over the classes of an item.
+
+    Shapes: input, target (batch, classes), weights (classes,) -> (1,), or (batch,) without a reduction.
+    Dtypes: input any float; target any number, 0 or 1.
+    PyTorch: torch.nn.MultiLabelSoftMarginLoss.
+    """
+
+    weights: Tensor | None
+
+    def forward(self, input: Tensor, target: Tensor, reduction: Reduction = Reduction.Auto) -> Tensor:
+        """The reduced loss."""
+        return reduced(self.forward_no_reduction(input, target), reduction)
+
+    @noting_layer
+    def forward_no_reduction(self, input: Tensor, target: Tensor) -> Tensor:
+        """The loss of each item."""
+        _require_labels(self, input, target)
+        losses = binary(ops.binary_cross_entropy_with_logits, input, as_type(target, input.dtype))
+        if self.weights is not None:
+            if self.weights.shape != input.shape[1:]:
+                raise ShapeError(
+                    "MultiLabelSoftMarginLoss: the weights do not fit the classes",
+                    given=f"{self.weights.shape[0]} weights, input {input.spec}",
+                    expected=f"{input.shape[1]} weights, one for each class",
+                    mend="MultiLabelSoftMarginLossConfig(weights=[...]) takes one for each class",
+                )
+            losses = losses * as_type(self.weights, input.dtype)
+        return losses.mean_dim(1).reshape(input.shape[0])
+
+
+def _require_labels(loss: Module, input: Tensor, target: Tensor) -> None:
+    if input.ndim != 2 or target.shape != input.shape:
+        raise ShapeError(
+            f"{type(loss).__name__}: input and target do not fit together",
+            given=f"input {input.spec}, target {target.spec}",
+            expected="input and target (batch, classes)",
+            mend="flatten all axes but that of classes into one, for example input.reshape(-1, classes)",
+        )

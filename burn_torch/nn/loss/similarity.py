@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+from burn_torch.config import Config
 from burn_torch.core.errors import ShapeError
 from burn_torch.module import Content, Module
 from burn_torch.nn._layer import InlineLayer, ParameterlessConfig, Rules, in_layer
+from burn_torch.nn.distances import PairwiseDistance
 from burn_torch.nn.loss._reduction import Reduction, reduced, same_shape
-from burn_torch.tensor import Tensor, linalg
+from burn_torch.tensor import Device, Tensor, linalg
 from burn_torch.tensor.apply import widen
 
-__all__ = ["CosineEmbeddingLoss", "CosineEmbeddingLossConfig", "TripletMarginLoss", "TripletMarginLossConfig"]
+__all__ = [
+    "CosineEmbeddingLoss",
+    "CosineEmbeddingLossConfig",
+    "TripletMarginLoss",
+    "TripletMarginLossConfig",
+    "TripletMarginWithDistanceLoss",
+    "TripletMarginWithDistanceLossConfig",
+]
 
 _LEAST_LENGTH = 1e-8  # of a vector whose direction is asked for, as in Burn and in PyTorch's cosine_similarity
 
@@ -100,6 +111,63 @@ class TripletMarginLoss(InlineLayer):
         anchor, positive, negative = widen(anchor), widen(positive), widen(negative)
         near, far = linalg.lp_norm(anchor - positive, self.p, 1), linalg.lp_norm(anchor - negative, self.p, 1)
         return (near - far + self.margin).clamp_min(0.0).reshape(anchor.shape[0]).cast(dtype)
+
+
+class TripletMarginWithDistanceLossConfig(Config):
+    """A loss of three with a distance of one's own.
+
+    margin 1: the unit of the distance.  swap false: the negative is compared with the anchor alone.
+    """
+
+    margin: float = 1.0
+    swap: bool = False
+
+    def __post_init__(self) -> None:
+        Rules(self).at_least(0, "margin").stop()
+
+    def init(
+        self, device: Device | None = None, distance: Callable[[Tensor, Tensor], Tensor] | None = None
+    ) -> TripletMarginWithDistanceLoss:
+        """The loss.  `distance` is a function, or a module with one forward; None: the Euclidean PairwiseDistance."""
+        chosen = PairwiseDistance(2.0, 1e-6) if distance is None else distance
+        return TripletMarginWithDistanceLoss(chosen, self.margin, self.swap)
+
+
+class TripletMarginWithDistanceLoss(Module):
+    """max(0, distance(anchor, positive) - distance(anchor, negative) + margin), with any distance.
+
+    `swap` takes distance(positive, negative) where that is less than distance(anchor, negative).  The gradient passes
+    at the kink.  A distance that is a module is part of the tree: its parameters are trained.
+
+    Shapes: anchor, positive, negative one shape (batch, *s); distances (*d) -> (1,), or (*d) without a reduction.
+    Dtypes: any float, all the same.
+    Source: Balntas et al. 2016 (swap), http://www.bmva.org/bmvc/2016/papers/paper119/index.html.
+    PyTorch: torch.nn.TripletMarginWithDistanceLoss.
+    """
+
+    distance: Callable[[Tensor, Tensor], Tensor]
+    margin: float
+    swap: bool
+
+    def forward(
+        self, anchor: Tensor, positive: Tensor, negative: Tensor, reduction: Reduction = Reduction.Auto
+    ) -> Tensor:
+        """The reduced loss."""
+        return reduced(self.forward_no_reduction(anchor, positive, negative), reduction)
+
+    def forward_no_reduction(self, anchor: Tensor, positive: Tensor, negative: Tensor) -> Tensor:
+        """The loss of each triplet."""
+        same_shape(self, anchor=anchor, positive=positive, negative=negative)
+        near, far = self.distance(anchor, positive), self.distance(anchor, negative)
+        if self.swap:
+            far = far.min_pair(self.distance(positive, negative))
+        return (near - far + self.margin).clamp_min(0.0)
+
+    def custom_content(self, content: Content) -> Content:
+        """Settings; a distance that is a function by its name."""
+        if not isinstance(self.distance, Module):
+            content.add("distance", getattr(self.distance, "__name__", type(self.distance).__name__))
+        return content.add("margin", self.margin).add("swap", self.swap)
 
 
 def _require_vectors(loss: Module, x: Tensor, names: str, target: Tensor | None = None) -> None:
