@@ -15,6 +15,8 @@ from burn_torch.tensor import stats as stats
 from burn_torch.tensor._indexing import s as s
 from burn_torch.tensor._protocols import HOMES as _HOMES
 from burn_torch.tensor.broadcasting import BroadcastWarning as BroadcastWarning
+from burn_torch.tensor.capturing import CapturedOperations as CapturedOperations
+from burn_torch.tensor.capturing import CaptureScope as CaptureScope
 from burn_torch.tensor.complex_tensor import *
 from burn_torch.tensor.device import *
 from burn_torch.tensor.gradients import ConstantGradientsWarning as ConstantGradientsWarning

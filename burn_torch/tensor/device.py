@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, ClassVar, Final, final
 
@@ -11,6 +11,7 @@ import torch
 
 from burn_torch.backend import Autodiff, Backend, LibTorch, NdArray
 from burn_torch.backend.base import capabilities
+from burn_torch.backend.capture import Capture
 from burn_torch.backend.lazy import fused_by_default, fusion_of, is_fused
 from burn_torch.backend.tracing import active
 from burn_torch.core.checking import checked
@@ -19,6 +20,7 @@ from burn_torch.core.dtype import DType
 from burn_torch.core.errors import DeviceError
 from burn_torch.core.spellings import Named, attach_spellings
 from burn_torch.core.spellings.packages import DEVICE
+from burn_torch.tensor.capturing import CapturedOperations, CaptureScope, capture_operations
 from burn_torch.tensor.device_settings import (
     Defaults,
     DeviceConfig,
@@ -164,6 +166,11 @@ class Device(metaclass=Named):
         return Device.mps()
 
     @staticmethod
+    def capture() -> Device:
+        """A device that computes nothing: operations in its `capture_scope` become a graph."""
+        return Device(Capture())
+
+    @staticmethod
     def parse(text: str, *, fused: bool | None = None) -> Device:
         """The device that a word names: "cpu", "cuda", "cuda:1", "mps", "ndarray".  Raises: DeviceError."""
         word = text.strip().lower()
@@ -197,6 +204,22 @@ class Device(metaclass=Named):
                     mend="choose another type, or another device",
                 )
         self.defaults.configure(config, self)
+
+    def capture_scope(self, function: Callable[[CaptureScope], CapturedOperations]) -> CapturedOperations:
+        """Runs a function once, without computing, and returns the graph of its operations on this device.
+
+            device = Device.capture()
+
+            def written(scope):
+                x = Tensor.from_data([[1.0, 2.0]], device)
+                return scope.complete([x], [model.forward(x)])
+
+            graph = device.capture_scope(written).graph
+
+        Tensors from outside that meet one of the scope are constants of the graph, wherever they are.
+        Raises: TraceError where a value is read in the function, or another trace runs.
+        """
+        return capture_operations(self._stack, function)
 
     # -- stacks ---------------------------------------------------------------------------
     def autodiff(self, checkpoint: GradientCheckpointingStrategy | str = "none") -> Device:

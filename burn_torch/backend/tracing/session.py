@@ -48,14 +48,21 @@ class Session:
     trace    where calls are written
     name_of  names a primitive from outside, for the error that refuses it
     sources  for each input of the graph, where its value comes from: whatever `input` was told
+    lenient  whether a tensor from outside is taken as a constant, with its data; else it is refused
     """
 
     def __init__(
-        self, real: Backend, trace: Trace | None = None, name_of: Callable[[Any], str | None] = lambda primitive: None
+        self,
+        real: Backend,
+        trace: Trace | None = None,
+        name_of: Callable[[Any], str | None] = lambda primitive: None,
+        *,
+        lenient: bool = False,
     ) -> None:
         self.real: Final = real
         self.trace: Final = Trace() if trace is None else trace
         self.name_of: Final = name_of
+        self.lenient: Final = lenient
         self.leaf: Final[TraceLeaf] = TraceLeaf(self)
         self.sources: Final[list[object]] = []
         self.bound: Final[dict[int, tuple[object, object]]] = {}
@@ -169,17 +176,21 @@ class TraceLeaf(Backend):
         )
 
     def lift(self, primitive: Primitive, source: Executor) -> Primitive:
-        """Refuses a tensor from outside, by its name."""
+        """Refuses a tensor from outside, by its name, unless the session is lenient."""
         if source is self:
             return primitive
         if self.session.ended:
             raise _escaped_error("beside a tensor")
-        entry = self.session.bound.get(id(leaf_primitive(source, primitive)))
+        own = leaf_primitive(source, primitive)
+        entry = self.session.bound.get(id(own))
         if entry is not None:
             return entry[1]
         session = getattr(source, "session", None)
         if session is not None:
             raise _escaped_error("in another trace")
+        if self.session.lenient and isinstance(source, Backend):
+            data, spec = source.into_data(primitive), source.spec(primitive)
+            return self.session.bind(own, spec, Bound(self.real.from_data(data, spec.place)))
         name = self.session.name_of(primitive)
         raise TraceError(
             "a compiled function used a tensor that is not among its arguments",
