@@ -9,7 +9,7 @@ from typing import Final, Literal, TypeAlias
 
 from burn_torch.backend.base import Backend
 
-__all__ = ["RUNNING", "Randomness", "computing", "drawing_stack", "running_samples"]
+__all__ = ["RUNNING", "Randomness", "computing", "computing_below", "drawing_stack", "running_samples"]
 
 Randomness: TypeAlias = Literal["error", "different", "same"]
 """Says how random rows draw: an error, numbers for each sample, the same numbers for all samples."""
@@ -32,6 +32,16 @@ def computing(stack: Backend) -> Iterator[None]:
         yield
     finally:
         RUNNING.stacks.pop()
+
+
+@contextmanager
+def computing_below(stack: Backend) -> Iterator[None]:
+    """A block in which only stacks below this one count as running: it computes for all samples of this one."""
+    before, RUNNING.stacks = RUNNING.stacks, [running for running in RUNNING.stacks if running.depth < stack.depth]
+    try:
+        yield
+    finally:
+        RUNNING.stacks = before
 
 
 def running_samples() -> Sequence[Backend]:

@@ -52,11 +52,14 @@ class ComplexFunctions(ComputesWithTensors):
 
     def sqrt(self) -> Self:
         """The root whose real part is not negative; no gradient is finite at 0."""
-        long = ((self.real.hypot(self.imag) + self.real.abs()) * 0.5).sqrt()
-        short = (self.imag.abs() / (long * 2.0)).mask_fill(long == 0.0, 0.0)
         left = self.real < 0.0
-        height = short.mask_where(left, long)
-        return self.__class__(long.mask_where(left, short), height.mask_where(self.imag < 0.0, -height))
+        long = ((self.real.hypot(self.imag) + self.real.mask_where(left, -self.real)) * 0.5).sqrt()
+        short = (self.imag / (long * 2.0)).mask_fill(long == 0.0, 0.0)
+        below = self.imag < 0.0  # no abs of a part: where it is 0 its slope would be lost
+        return self.__class__(
+            long.mask_where(left, short.mask_where(below, -short)),
+            short.mask_where(left, long.mask_where(below, -long)),
+        )
 
     def sin(self) -> Self:
         """sin re cosh im + i cos re sinh im."""

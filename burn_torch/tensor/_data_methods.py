@@ -195,9 +195,19 @@ class DataMethods(FloatMethods):
         return x.into_data()
 
     def __repr__(self) -> str:
-        backend = self.backend
-        known = isinstance(backend, Backend) and backend.session is None
-        return format(self) if known else super().__repr__()  # a traced value has no data to show
+        return format(self) if self._has_data() else super().__repr__()
+
+    def _has_data(self) -> bool:
+        """Asks whether there is data to show: a traced value has none, one sample of `vmap` none of its own."""
+        if not isinstance(self.backend, Backend) or self.backend.session is not None:
+            return False
+        stack: Any = self.backend
+        primitive = self.primitive
+        while stack.inner is not None:
+            if stack.is_batched and stack.is_many(primitive):
+                return False
+            stack, primitive = stack.inner, stack.unwrapped(primitive)
+        return True
 
     def __str__(self) -> str:
         return repr(self)

@@ -203,8 +203,8 @@ class ComplexTensor(ComplexFunctions):
         return block(self.real.spec, real, self.real.backend.name, options, imag)
 
     def __repr__(self) -> str:
-        traced = getattr(self.real.backend, "session", None) is not None
-        return f"ComplexTensor(real={self.real!r}, imag={self.imag!r})" if traced else format(self)
+        known = self.real._has_data() and self.imag._has_data()
+        return format(self) if known else f"ComplexTensor(real={self.real!r}, imag={self.imag!r})"
 
     __str__ = __repr__
 
@@ -349,7 +349,10 @@ class ComplexTensor(ComplexFunctions):
         if isinstance(exponent, ComplexTensor | Tensor):
             return (self.log() * exponent).exp()
         if abs(exponent) > _PRODUCTS or exponent != int(exponent.real):
-            return (self.log() * exponent).exp()
+            if not exponent.real > 1.0:
+                return (self.log() * exponent).exp()
+            zero, real = self._away_from_zero()  # there the power is 0, and its slope too
+            return (replace(self, real=real).log() * exponent).exp().map(lambda part: part.mask_fill(zero, 0.0))
         power, factor, left = None, self, abs(int(exponent.real))
         while left:
             if left & 1:
@@ -395,9 +398,9 @@ class ComplexTensor(ComplexFunctions):
         return self * self
 
     def sgn(self) -> ComplexTensor:
-        """z / |z|, 0 at 0.  PyTorch: torch.sgn."""
-        _, real = self._away_from_zero()
-        return self / real.hypot(self.imag)
+        """z / |z|; at 0 it is 0, and so is its gradient.  PyTorch: torch.sgn."""
+        zero, real = self._away_from_zero()
+        return self.map(lambda part: (part / real.hypot(self.imag)).mask_fill(zero, 0.0))
 
 
 _PRODUCTS: Final = 64

@@ -14,6 +14,7 @@ from typing import Final, NamedTuple, final
 from burn_torch.backend import Autodiff, Backend
 from burn_torch.backend.autodiff.forward import Forward, is_forward
 from burn_torch.backend.autodiff.tape import Node
+from burn_torch.backend.samples import computing_below
 from burn_torch.core.errors import ArgumentError, AutodiffError
 from burn_torch.core.spec import TensorSpec
 from burn_torch.module.tree import Tree
@@ -410,15 +411,12 @@ def _record(what: str, rule: _Rule, args: Argument, lower: Sequence[Argument], t
 
 def _call_mapped(what: str, rule: _Rule, args: Sequence[Argument], stack: Argument) -> Argument:
     """The outputs of a call on many samples: the rule's functions are mapped, one level below."""
-    count = next(x.primitive.primitive for x in _tensors(args) if stack.is_many(x.primitive))
-    size = stack.inner.spec(count).shape[0]
-    samples = Samples(stack.inner, size)
+    count, randomness = stack.how()
+    samples = Samples(stack.inner, count)
     whole = [samples.all_of(what, x, 0, "an argument") for x in _tensors(args)]
-    fn = vmap(rule.fn, 0, 0, "different")
-    forward = None if rule.forward is None else vmap(rule.forward, 0, 0, "different")
-    backward = None if rule.backward is None else vmap(rule.backward, 0, 0, "different")
-    push = None if rule.push is None else vmap(rule.push, 0, 0, "different")
-    outputs = _call(what, _Rule(fn, forward, backward, push), _replace(args, whole))
+    others = [None if part is None else vmap(part, 0, 0, randomness) for part in rule[1:]]
+    with computing_below(stack):
+        outputs = _call(what, _Rule(vmap(rule.fn, 0, 0, randomness), *others), _replace(args, whole))
     outputs = _settle(what, outputs, stack.inner)
     return _replace(outputs, [samples.one(y, 0, "an output") for y in _tensors(outputs)])
 

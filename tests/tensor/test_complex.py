@@ -127,6 +127,34 @@ def test_zero_has_the_values_and_gradients_of_torch() -> None:
     (theirs,) = torch.autograd.grad((tz.abs() + tz.angle()).sum(), tz)
     close(g, theirs)
     close(z.sqrt(), tz.sqrt())
+    for function in (lambda z: z.sgn(), lambda z: z**2.5):
+        (theirs,) = torch.autograd.grad(function(tz).real.sum(), tz)
+        close(burn_torch.grad(lambda z, f=function: f(z).real.sum())(z), theirs, atol=1e-6)
+
+
+@leaves
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_slopes_on_both_axes_equal_torch(name: str, leaf: str) -> None:
+    function, w, x = FUNCTIONS[name], draw(4, 4, at=4), draw(4, 4, at=5).real.copy()
+    z = np.diag([2.0, 1.5j, -2.0 + 0j, -1.5j]) + 0.3 * np.triu(np.ones((4, 4)), 1) - np.tril(np.ones((4, 4)), -1) * 1j
+    tz = torch.from_numpy(z).requires_grad_()
+    y = function(tz, torch.from_numpy(w), torch.from_numpy(x))
+    (slope,) = torch.autograd.grad((y.real * 0.7 + (y.imag if y.is_complex() else 0.0)).sum(), tz, create_graph=True)
+    second = torch.autograd.grad((slope.real * 0.4 - slope.imag).sum(), tz)[0] if slope.requires_grad else None
+
+    def loss(z: ComplexTensor) -> Tensor:
+        device = z.device.no_grad()
+        y = function(z, ComplexTensor.from_data(w, device), Tensor.from_data(x, device))
+        return (y.real * 0.7 + y.imag).sum() if isinstance(y, ComplexTensor) else (y * 0.7).sum()
+
+    def turned(z: ComplexTensor) -> Tensor:
+        g = burn_torch.grad(loss)(z)
+        return (g.real * 0.4 - g.imag).sum()
+
+    ours = ComplexTensor.from_data(z, LEAVES[leaf]())
+    close(burn_torch.grad(loss)(ours), slope, atol=1e-10)
+    if second is not None:
+        close(burn_torch.grad(turned)(ours), second, atol=1e-9)
 
 
 def test_quotients_do_not_overflow_between() -> None:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from burn_torch import Device, DType, Tensor, compile, vjp, vmap
+from burn_torch import Device, DType, Tensor, compile, hessian, vjp, vmap
 from burn_torch.core.errors import ArgumentError, AutodiffError, DTypeError, ShapeError
 from burn_torch.tensor import check_closeness, linalg
 from burn_torch.tensor.linalg import Norm
@@ -89,7 +89,9 @@ CASES: dict[str, tuple[Function, Function, list[tuple[Any, ...]]]] = {
         lambda a, b: L.solve_triangular(a, b, upper=True),
         [(symmetric(*SQUARE), regular(4, 2)), (symmetric(*BATCH), regular(3, 2))],
     ),
-    "inverse": (linalg.inverse, L.inv, [(regular(*SQUARE),), (regular(*BATCH),), (regular(*EMPTY),)]),
+    "inverse": (
+        linalg.inverse, L.inv, [(regular(*SQUARE),), (regular(*BATCH),), (regular(*EMPTY),), (regular(3, 3, 3),)]
+    ),
     "pinv": (linalg.pinv, L.pinv, [(regular(*SQUARE),), (regular(*TALL),), (regular(*WIDE),), (regular(2, 0, 3),)]),
     "lstsq": (
         lambda a, b: linalg.lstsq(a, b).solution,
@@ -99,7 +101,7 @@ CASES: dict[str, tuple[Function, Function, list[tuple[Any, ...]]]] = {
     "matrix_power": (
         lambda x: [linalg.matrix_power(x, n) for n in (0, 1, 2, 5, -2)],
         lambda x: [L.matrix_power(x, n) for n in (0, 1, 2, 5, -2)],
-        [(regular(*SQUARE),), (regular(*BATCH),)],
+        [(regular(*SQUARE),), (regular(*BATCH),), (regular(2, 2, 2),)],
     ),
     "matvec": (
         linalg.matvec,
@@ -192,6 +194,17 @@ def test_function_and_gradient_equal_torch(name: str, leaf: str) -> None:
             np.testing.assert_allclose(
                 np.zeros(x.shape) if ours is None else np.asarray(ours), g.numpy(), rtol=1e-7, atol=1e-8
             )
+
+
+def test_second_derivatives_of_norms_know_elements_that_are_zero() -> None:
+    x = np.array([[3.0, 0.0, -4.0], [0.0, 2.0, 0.0]])
+    expected = np.zeros((2, 3, 2, 3))
+    for i, row in enumerate(x):
+        size = np.linalg.norm(row)
+        expected[i, :, i] = (np.eye(3) - np.outer(row, row) / size**2) / size
+    for f in (linalg.l2_norm, lambda x, dim: linalg.cdist(x, x.zeros_like(), 2.0).narrow(-1, 0, 1)):
+        actual = hessian(lambda x, f=f: f(x, -1).sum())(on("torch", x))
+        np.testing.assert_allclose(np.asarray(actual), expected, atol=1e-14)
 
 
 # -- edges --------------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from burn_torch import Device, Tensor, compile, grad, hessian, jacfwd, jacrev, jvp, linearize, vjp, vmap
+from burn_torch import Device, Distribution, Tensor, compile, grad, hessian, jacfwd, jacrev, jvp, linearize, vjp, vmap
 from burn_torch.core.errors import ArgumentError, AutodiffError, ShapeError
 from burn_torch.transform import checkpoint, custom_jvp, custom_vjp
 from tests.transform.functions import CPU, TAPE, array, close, normal, said, tensor
@@ -77,7 +77,10 @@ TRANSFORMS: dict[str, Callable[[Any], Any]] = {
     "jvp of vmap": lambda f: lambda *xs: jvp(vmap(f, (0, None, 0)), xs, xs),
     "vmap of jvp": lambda f: vmap(lambda a, b: jvp(lambda a: f(a, b, b), (a,), (b,)), (0, 0)),
     "nested vmap": lambda f: vmap(vmap(f, (0, None, None)), (None, None, 0)),
+    "nested vmap of one": lambda f: lambda *xs: vmap(vmap(lambda a: f(a, a, a)))(xs[0].reshape((3, 3, 1))),
     "compile": lambda f: compile(grad(f, ALL)),
+    "compile of vmap": lambda f: compile(vmap(f, (0, None, 0))),
+    "compile of vmap of grad": lambda f: compile(vmap(grad(f, ALL), (0, None, 0))),
     "checkpoint": lambda f: grad(lambda *xs: checkpoint(f)(*xs).sum(), ALL),
 }
 
@@ -110,6 +113,20 @@ def test_a_rule_is_taken_at_its_word() -> None:
     close(jvp(straight, (x,), (x,))[1], 7.0 * array(x))
     leaf = tensor([1.2, -0.7], TAPE).require_grad()
     close(leaf.grad(straight(leaf).sum().backward()), [7.0, 7.0])
+
+
+@pytest.mark.parametrize("randomness", ["same", "different"])
+def test_samples_draw_as_vmap_was_told(randomness: str) -> None:
+    @custom_vjp
+    def noisy(x: Tensor) -> Tensor:
+        return x + Tensor.random_like(x, Distribution.Default)
+
+    noisy.defvjp(lambda x: (noisy.__wrapped__(x), None), lambda kept, g: (g,))
+    x = tensor(np.zeros((2, 5)))
+    first, second = array(vmap(noisy, randomness=randomness)(x))
+    assert (first == second).all() == (randomness == "same")
+    with pytest.raises(ArgumentError, match=r"(?s)not told how samples draw.*given:.*expected:.*mend:"):
+        vmap(noisy)(x)
 
 
 def test_integers_and_absent_derivatives() -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from burn_torch import Device, Distribution, StepScope, Tensor, compile, grad, nn, vmap
+from burn_torch import ComplexTensor, Device, Distribution, StepScope, Tensor, compile, grad, nn, vmap
 from burn_torch.core.errors import ArgumentError, ShapeError, TraceError
 from burn_torch.module import Param
 from burn_torch.module.tree import rebuild
@@ -173,6 +173,19 @@ def test_random_operations_do_what_randomness_says(device: Device) -> None:
     same = array(vmap(masks, randomness="same")(train))
     assert len(np.unique(same, axis=0)) == 1
     assert set(np.unique(same)) == {0.0, 2.0}
+
+
+def test_a_sample_is_shown_by_its_spec() -> None:
+    shown: list[str] = []
+
+    def show(x: Tensor) -> Tensor:
+        shown.extend((repr(x), repr(ComplexTensor(x, x))))
+        return x
+
+    vmap(show)(tensor(np.ones((2, 3))))
+    vmap(lambda x: grad(lambda x: show(x).sum())(x))(tensor(np.ones((2, 3))))
+    assert all("(3) f64 cpu" in text or "(3,) f64 cpu" in text for text in shown)
+    assert len(shown) == 4
 
 
 def test_one_mask_serves_values_and_gradients_of_all_samples() -> None:

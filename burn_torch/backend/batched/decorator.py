@@ -91,6 +91,11 @@ class Batched(Decorator):
             running.settings.pop()
             running.looped = before
 
+    def how(self) -> tuple[int, Randomness]:
+        """How many samples this thread computes, and how they draw."""
+        setting = self._running.settings[-1]
+        return setting.n, setting.randomness
+
     def resuming(self) -> Callable[[], AbstractContextManager[object]]:
         """A function that gives blocks which compute as many samples as now, in the same way."""
         settings = self._running.settings

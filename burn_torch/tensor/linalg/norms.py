@@ -149,10 +149,11 @@ def length(x: Tensor, p: float, dim: int) -> Tensor:
             expected="f64, f32, f16 or bf16; L0, L1, LInf and LNegInf take integers too",
             mend="x.float() converts",
         )
-    sizes = widen(x).abs()
+    wide = widen(x)
     if p == 1.0:
-        return sizes.sum_dim(dim)
-    total = (sizes.square() if p == 2.0 else _powers(sizes, p)).sum_dim(dim)
+        return wide.abs().sum_dim(dim)
+    # a square of the absolute value would lose the second derivative of elements that are 0
+    total = (wide.square() if p == 2.0 else _powers(wide.abs(), p)).sum_dim(dim)
     none = total.equal(0.0)  # where the slope of the root is infinite
     safe = total.mask_fill(none, 1.0)
     return (safe.sqrt() if p == 2.0 else safe.powf(1.0 / p)).mask_fill(none, 0.0 if p > 0.0 else math.inf)

@@ -88,7 +88,8 @@ def inverse(x: Tensor) -> Tensor:
     Raises: ArgumentError if a matrix is singular.  PyTorch: torch.linalg.inv; numpy.linalg.inv.
     """
     size = require_square(x)
-    return solve(x, Tensor.eye(size, (x.device.no_grad(), x.dtype)))
+    # the row takes no vectors: as many matrices as they have rows are no reason to read 1 as a batch of those
+    return compute(ops.solve, x, Tensor.eye(size, (x.device.no_grad(), x.dtype)))[0]
 
 
 def pinv(x: Tensor, rtol: float | None = None) -> Tensor:
