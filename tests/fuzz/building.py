@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from burn_torch import BurnTorchError, Device, DType, Tensor
 from burn_torch.core.data import TensorData
+from tests.fuzz.matrices import SIGNED, SYMMETRIC, is_well_posed
 from tests.fuzz.program import LAYER, Input, Number, compute
 from tests.fuzz.rows import FLOATS, INTEGERS, LARGE, LARGEST, ORDER_OF_TIES_IS_OPEN, SHAPES, expands
 
@@ -84,6 +85,8 @@ class Builder:
         self.float = self.random.choices(FLOATS, (75, 17, 4, 4))[0]
         self.wild = self.random.random() < 0.03
         """Says whether values may be infinite, NaN or large."""
+        self.hidden: set[int] = set()
+        """The `id` of values that are no result of the program, and that no later step reads."""
         self.scale = 1.0
         """The scale of the values that layers read."""
 
@@ -138,6 +141,8 @@ class Builder:
     # -- steps ----------------------------------------------------------------------------------
     def emit(self, name: str, *operands: Any, **attrs: Any) -> list[Value | None] | None:
         """Adds a step and computes it; None where it raises, or its result is too large."""
+        if name in SYMMETRIC:
+            operands = (self._symmetric(operands[0]), *operands[1:])
         arguments = [
             x.tensor if isinstance(x, Value) else self.numbers[x.at] if isinstance(x, Number) else x for x in operands
         ]
@@ -149,15 +154,29 @@ class Builder:
         values = [None if y is None else Value(y, None) for y in results]
         if name in ORDER_OF_TIES_IS_OPEN and isinstance(operands[0], Value) and _has_ties(operands[0]):
             return None
+        if operands and isinstance(operands[0], Value) and not is_well_posed(name, operands[0].tensor):
+            return None
         if name == "remainder" and _jumps_often(*arguments[:2]):
             return None
         for v in values:
             if v is not None and not self._small(v, LARGEST_LAYER if name.startswith(LAYER) else MOST_ELEMENTS):
                 return None
-        self.values += [v for v in values if v is not None]
+        signed = SIGNED.get(name, ())
+        self.hidden.update(id(values[i]) for i in signed)
+        self.values += [v for v in values if v is not None and id(v) not in self.hidden]
         self.steps.append((name, operands, attrs, values))
         self.rows.add(name)
-        return values
+        return [self.one("square", v) if i in signed else v for i, v in enumerate(values)]
+
+    def _symmetric(self, x: Any) -> Any:
+        """The mean of a value and its transpose; the value where it has none."""
+        if not isinstance(x, Value) or len(x.shape) < 2 or x.shape[-1] != x.shape[-2]:
+            return x
+        axes = list(range(len(x.shape)))
+        axes[-2:] = axes[:-3:-1]
+        turned = self.one("permute", x, axes=tuple(axes))
+        total = self.one("add", x, turned) if turned else None
+        return self.one("mul", total, 0.5) if total else x
 
     def _small(self, value: Value, most: int) -> bool:
         if value.tensor.spec.numel > most:

@@ -239,7 +239,8 @@ class Drawer(Builder):
             for v in results:
                 if v is not None:
                     places[id(v)] = count
-                    dtypes[count] = v.dtype
+                    if id(v) not in self.hidden:
+                        dtypes[count] = v.dtype
                 count += 1
         leaves = [i for i in dtypes if i not in read]
         outputs = [i for i in leaves if self.chance(0.85)] + [i for i in dtypes if i in read and self.chance(0.12)]

@@ -19,7 +19,10 @@ from tests.onnx.layer_cases import CASES
 
 __all__ = ["LAYERS", "layer_function", "operands_of"]
 
-_TRAINS: Final = {"BatchNorm", "Dropout", "GaussianNoise", "RRelu"}
+_TRAINS: Final = {
+    "AlphaDropout", "BatchNorm", "Dropout", "Dropout1d", "Dropout2d", "Dropout3d", "FeatureAlphaDropout",
+    "GaussianNoise", "RRelu",
+}  # fmt: skip
 LAYERS: Final = tuple(name for name in CASES if name not in _TRAINS)
 
 

@@ -8,16 +8,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
-from burn_torch import Device, DType
+from burn_torch import Device, DType, Tensor
 from burn_torch.core.errors import BurnTorchError
 from burn_torch.ops.op import REGISTRY
 from tests.fuzz.case import Case
 from tests.fuzz.corpus import kept, load
 from tests.fuzz.doors import DOORS
 from tests.fuzz.draw import Drawer, draw_program
-from tests.fuzz.layers import LAYERS
+from tests.fuzz.layers import LAYERS, layer_function, operands_of
 from tests.fuzz.opened import opened
 from tests.fuzz.phases import PHASES
 from tests.fuzz.program import Program
@@ -72,6 +73,19 @@ def test_every_layer_is_drawn() -> None:
         if not any(drawer.layer(name) for _ in range(4)):
             never.append(name)
     assert not never
+
+
+def test_layers_that_are_drawn_compute_the_same_on_a_device_with_gradients() -> None:
+    plain, tape = Device.cpu(fused=False), Device.cpu(fused=False).autodiff()
+    others = []
+    for name in LAYERS:
+        arrays = [x for part in operands_of(name, np.random.default_rng(5)) for x in part]
+        operands = [Tensor.from_data(x, plain, "f64" if x.dtype.kind == "f" else None) for x in arrays]
+        results = [layer_function(name)(*(x.to_device(device) for x in operands)) for device in (plain, tape)]
+        tensors = [result if isinstance(result, tuple) else (result,) for result in results]
+        if any(y.tolist() != z.tolist() for y, z in zip(*tensors, strict=True)):
+            others.append(name)
+    assert others == [], "their results depend on chance or on the device: leave them out"
 
 
 def test_a_seed_draws_one_program_and_json_keeps_it() -> None:

@@ -1,0 +1,32 @@
+"""Rows of linear algebra: the matrices that they accept, and results of which the signs are a library's choice."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from burn_torch import Tensor
+
+__all__ = ["SIGNED", "SYMMETRIC", "is_well_posed"]
+
+SYMMETRIC: Final = frozenset({"cholesky", "eigh"})
+"""Rows whose gradient is that along symmetric changes: differences along others tell nothing of it."""
+SIGNED: Final = {"eigh": (1,), "svd": (0, 2)}
+"""Results that are vectors up to a sign: programs read their squares alone."""
+_INVERTING: Final = frozenset({"cholesky", "eigh", "lu", "pinv", "qr", "slogdet", "solve", "solve_triangular", "svd"})
+_LEAST: Final = 1e-2
+"""The smallest singular value, and of vectors the smallest gap, as parts of the largest value.  Less of them, and one
+library refuses a matrix as singular that another one has rounded to a regular one."""
+
+
+def is_well_posed(name: str, matrices: Tensor) -> bool:
+    """Returns whether small changes of the matrices change the results of a row and its gradient a little."""
+    if name not in _INVERTING or not matrices.spec.numel:
+        return True
+    x = matrices.into_data().array.astype(np.float64)
+    if not np.isfinite(x).all():
+        return True
+    sizes = np.linalg.svd(x, compute_uv=False)
+    spread = sizes if name not in SIGNED else np.concatenate([sizes, sizes[..., :-1] - sizes[..., 1:]], axis=-1)
+    return bool((spread.min(axis=-1) > _LEAST * sizes.max(axis=-1)).all())
