@@ -121,7 +121,7 @@ def _torch_ctc_loss(call: Call) -> Candidate | None:
 
     def run(
         log_probs: torch.Tensor, targets: torch.Tensor, lengths: torch.Tensor, target_lengths: torch.Tensor
-    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+    ) -> tuple[torch.Tensor | None, torch.Tensor | None]:
         indices = targets.long(), lengths.long(), target_lengths.long()
         require_alignable("ctc_loss", *(x.numpy() for x in indices), steps=steps, classes=classes, blank=blank)
         x = log_probs.to(wide).transpose(0, 1)
@@ -131,7 +131,8 @@ def _torch_ctc_loss(call: Call) -> Candidate | None:
         slopes = backward(torch.ones_like(losses), x, *indices, losses, alphas, blank, True).sub_(x.exp())
         inside = (torch.arange(steps)[:, None] < indices[1]) & (losses != math.inf)
         counts = inside[..., None] & (x != -math.inf)  # torch's share of what cannot be is -inf minus -inf
-        return losses, slopes.masked_fill_(~counts, 0).transpose(0, 1).to(dtype)
+        slopes = slopes.masked_fill_(~counts, 0).transpose(0, 1).to(dtype)
+        return losses if live[0] else None, slopes
 
     return run
 
@@ -164,13 +165,13 @@ def ctc_loss(
     *,
     blank: int,
     live: tuple[bool, ...],
-) -> tuple[TensorSpec, TensorSpec | None]:
+) -> tuple[TensorSpec | None, ...]:
     """-log of the probability that the scores, blanks and repetitions taken out, read as the targets; and its slopes.
 
     The slopes are the derivatives of each sample's loss with respect to its scores: minus the share of each class at
-    each step.  `live` says whether they are computed, in the pass that the loss takes; the gradient is a product then.
-    Steps behind a sample's length and targets behind its target length count for nothing.  Targets that no alignment
-    reads cost infinity and have no slopes.
+    each step.  `live` says which of both are read: slopes come from the pass that the loss takes, and the gradient is a
+    product then.  Steps behind a sample's length and targets behind its target length count for nothing.  Targets that
+    no alignment reads cost infinity and have no slopes.
 
     Shapes: log_probs (batch, steps, classes), targets (batch, labels), lengths, target_lengths (batch,) -> (batch,),
     (batch, steps, classes).
@@ -181,10 +182,7 @@ def ctc_loss(
     log_probs for outputs of log_softmax.
     """
     _check(log_probs, targets, lengths, target_lengths, blank)
-    losses, slopes = alive(live, statistics_of(log_probs, lengths.shape), log_probs)
-    if losses is None:
-        raise shape_fault("the losses are always computed", expected="live (True, ...)", mend="leave out the slopes")
-    return losses, slopes
+    return alive(live, statistics_of(log_probs, lengths.shape), log_probs)
 
 
 @ctc_loss.gradient
@@ -224,11 +222,12 @@ def _(log_probs, targets, lengths, target_lengths, *, blank, live):
     final = mask_where(last, bool_not(is_end), -math.inf)
     total = logsumexp(final, dims=(1,))
     losses = mask_where(reshape(-total, shape=(batch,)), reshape(wrong, shape=(batch,)), math.nan)
+    loss_if_read = losses if live[0] else None
     if not live[1]:
-        return losses, None
+        return loss_if_read, None
     leaves = exp(final - mask_where(total, equal(total, -math.inf), 0.0))
     elsewhere = not_equal(reshape(count_up(targets, steps + 1), shape=(1, steps + 1, 1)), at)
     seeds = mask_where(reshape(leaves, shape=(batch, 1, states)), elsewhere, 0.0)
     share = narrow(sum_ahead(seeds, shares(alphas, moves)), 1, 1, steps + 1)
     slopes = scatter(x.new_full(x.shape, 0.0), classes_of, -share, dim=2, update="add")
-    return losses, like(log_probs, mask_where(slopes, reshape(wrong, shape=(batch, 1, 1)), math.nan))
+    return loss_if_read, like(log_probs, mask_where(slopes, reshape(wrong, shape=(batch, 1, 1)), math.nan))

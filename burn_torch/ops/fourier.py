@@ -87,7 +87,11 @@ def _on_torch(inverse: str, forward: str = "") -> PerCall:
 # -- numpy ---------------------------------------------------------------------------------------------------
 def _numpy_join(real: Array, imag: Array | None) -> Array:
     wide: Array = wide_array(real)
-    return wide if imag is None else wide + 1j * wide_array(imag)
+    if imag is None:
+        return wide
+    joined = np.empty(wide.shape, np.result_type(wide, np.complex64))
+    joined.real, joined.imag = wide, imag  # 1j * imag has NaN for real parts of infinities
+    return joined
 
 
 def _numpy_split(y: Array) -> tuple[Array, Array]:

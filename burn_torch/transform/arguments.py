@@ -29,6 +29,7 @@ from burn_torch.transform.tapes import is_beside, settled
 
 __all__ = [
     "Lifted",
+    "SampleCount",
     "Slot",
     "below",
     "cut_all",
@@ -43,6 +44,32 @@ __all__ = [
 
 
 T = TypeVar("T")
+
+
+class SampleCount:
+    """How many samples tensors hold along the axes that are noted."""
+
+    def __init__(self) -> None:
+        self.sizes: Final[dict[str, int | None]] = {}
+        """Holds, for each tensor by its path, the size of its axis; None where it has no such axis."""
+
+    def note(self, x: Tensor, dim: int | None, path: str) -> Tensor:
+        """The tensor, whose samples lie along `dim`, if anywhere."""
+        if dim is not None:
+            self.sizes[f"{path} {x.spec}, axis {dim}"] = x.shape[dim] if -x.ndim <= dim < x.ndim else None
+        return x
+
+    def common(self, what: str, option: str) -> int:
+        """The number that all have.  Raises: ShapeError, which names `option`, the one that gives the axes."""
+        known = set(self.sizes.values())
+        if len(known) == 1 and None not in known and 0 not in known:
+            return int(next(iter(self.sizes.values())) or 0)
+        raise ShapeError(
+            f"{what}: the arguments have no common number of samples",
+            given="; ".join(self.sizes) or "no tensor with an axis of samples",
+            expected=f"one size on the axes that {option} names, at least 1",
+            mend=f"name the axes with {option}=(0, None, ...), None for what all samples share, such as a module",
+        )
 
 
 # -- walks -------------------------------------------------------------------------------------------------

@@ -5,16 +5,15 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from typing import Final, NamedTuple, final
+from typing import Final, final
 
-from burn_torch.backend import Autodiff, Backend
+from burn_torch.backend import Autodiff
 from burn_torch.backend.autodiff.forward import find_reverse_tapes
 from burn_torch.backend.autodiff.laid import resumed, running
-from burn_torch.backend.autodiff.tape import Node, next_id
+from burn_torch.backend.autodiff.tape import FunctionEntry, Node, next_id
 from burn_torch.backend.samples import running_samples
 from burn_torch.core import ambient
 from burn_torch.core.checking import checked
-from burn_torch.core.spec import TensorSpec
 from burn_torch.module.scope import StepScope, current_scope
 from burn_torch.ops.value import Primitive
 from burn_torch.tensor import Tensor
@@ -48,9 +47,7 @@ def checkpoint(fn: Function) -> Function:
             result = fn(*args, **kwargs)
         again = _Again(fn, args, kwargs, recorder.draws)
         outputs = _tensors(result)
-        calls = [_Call(named("checkpoint", fn), tape, again) for tape in _tapes(outputs)]
-        for call in calls:
-            call.gather(outputs, begun)
+        calls = [_Call(named("checkpoint", fn), tape, again, outputs, begun) for tape in _tapes(outputs)]
         new = iter(
             [Tensor(y.backend, _behind(calls, y.backend, y.primitive, k), y.spec) for k, y in enumerate(outputs)]
         )
@@ -190,41 +187,19 @@ class _Again:
             return _tensors(self._call())
 
 
-class _Op(NamedTuple):
-    name: str
-
-
-class _Shown(NamedTuple):
-    """Holds what the walk back, and its errors, read of a recorded Call."""
-
-    op: _Op
-    results: tuple[TensorSpec, ...]
-
-
 @final
-class _Call:
-    """The part of a checkpoint that stands on one tape: what a `TapeEntry` is for an operation."""
+class _Call(FunctionEntry):
+    """The part of a checkpoint that stands on one tape."""
 
-    flat: Final = ()
-    origins: Final = None
-    only: Final = None
-    __slots__ = ("_again", "_edges", "_outputs", "_tape", "_what", "call", "inner", "places")
+    __slots__ = ("_again", "_edges", "_outputs", "_tape", "places")
 
-    def __init__(self, what: str, tape: Autodiff, again: _Again) -> None:
-        self.inner: Final[Backend] = tape.inner
-        self._what: Final = what
+    def __init__(self, what: str, tape: Autodiff, again: _Again, outputs: Sequence[Tensor], begun: int) -> None:
+        """Finds the outputs that were computed on the tape since `begun`, and what they were computed from."""
         self._tape: Final = tape
         self._again: Final = again
-        self._outputs: list[int] = []
-        self._edges: tuple[tuple[Node, int], ...] = ()
-        self.places: dict[int, tuple[Node, int]] = {}
-        """Holds, for each output that was computed on the tape, its node and index."""
-
-    def gather(self, outputs: Sequence[Tensor], begun: int) -> None:
-        """Finds the outputs that were computed on the tape since `begun`, and what they were computed from."""
         roots = {k: p.node for k, y in enumerate(outputs) if (p := self._on_tape(y)) is not None}
         roots = {k: node for k, node in roots.items() if node.id >= begun and node.entry is not None}
-        self._outputs = list(roots)
+        self._outputs: Final = list(roots)
         edges: dict[tuple[int, int], tuple[Node, int]] = {}
         waiting, seen = list(roots.values()), {node.id for node in roots.values()}
         while waiting:
@@ -234,15 +209,15 @@ class _Call:
                 elif parent.id not in seen:
                     seen.add(parent.id)
                     waiting.append(parent)
-        self._edges = tuple(edges[key] for key in sorted(edges))
+        self._edges: Final = tuple(edges[key] for key in sorted(edges))
         specs = []
         for k in roots:
             call: Argument = roots[k].entry
             specs.append(call.call.results[self._on_tape(outputs[k]).index])
-        self.call = _Shown(_Op(self._what), tuple(specs))
-        entry: Argument = self
-        node = Node(entry, self._edges, (), 0)
-        self.places = {k: (node, index) for index, k in enumerate(roots)}
+        super().__init__(what, specs, tape.inner)
+        node = Node(self, self._edges, (), 0)
+        self.places: Final = {k: (node, index) for index, k in enumerate(roots)}
+        """Holds, for each output that was computed on the tape, its node and index."""
 
     def _on_tape(self, y: Tensor) -> Argument:
         tape = self._tape

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, final
 from burn_torch.backend import Autodiff
 from burn_torch.backend.autodiff.cuts import walk_back
 from burn_torch.backend.autodiff.laid import levels
-from burn_torch.backend.autodiff.tape import CONSUMED, Node, version_sum
+from burn_torch.backend.autodiff.tape import CONSUMED, FunctionEntry, Node, version_sum
 from burn_torch.backend.decorator import leaf_primitive
 from burn_torch.core.spec import TensorSpec
 from burn_torch.module import Param
@@ -141,38 +141,25 @@ def connect(
     return results
 
 
-class _Op(NamedTuple):
-    name: str
-
-
-class _Shown(NamedTuple):
-    """Holds what the walk back, and its errors, read of a recorded Call."""
-
-    op: _Op
-    results: tuple[TensorSpec, ...]
-
-
 @final
-class Call:
-    """Holds what a `TapeEntry` is for an operation, for the call of a program."""
+class Call(FunctionEntry):
+    """Stands on the tape for the call of a program."""
 
-    flat: Final = ()
-    origins: Final = None
-    only: Final = None
-    __slots__ = ("_program", "call", "inner", "version")
+    __slots__ = ("_program", "_sum_of")
 
     def __init__(self, program: Program) -> None:
         link = program.connection
         assert link is not None
         stack: Any = link.stack
         self._program: Final = program
-        self.call: Final = _Shown(_Op(f"the compiled {program.name}"), link.specs)
-        self.inner: Final = stack.inner
+        super().__init__(f"the compiled {program.name}", link.specs, stack.inner)
         specs = {"x": [spec for _, spec in program.traced.graph.inputs]}
         places = [("x", i) for i in range(len(specs["x"]) - len(program.traced.sources))]
-        sum_of = version_sum(specs, places, stack.inner)
-        self.version: Final[Callable[[Any], int]] = lambda saved: sum_of(saved[0])
+        self._sum_of: Final = version_sum(specs, places, stack.inner)
+
+    def version(self, saved: Any) -> int:
         """The sum of the versions of all tensors that a call was given."""
+        return self._sum_of(saved[0])
 
     def backward(self, present: tuple[bool, ...]) -> Callable[[Sequence[Any], Any], Sequence[Any]]:
         """A function (gradients of the results, what the call was given) -> a gradient for each argument that asks."""

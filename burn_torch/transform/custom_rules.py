@@ -13,10 +13,9 @@ from typing import Final, NamedTuple, final
 
 from burn_torch.backend import Autodiff, Backend
 from burn_torch.backend.autodiff.forward import Forward, is_forward
-from burn_torch.backend.autodiff.tape import Node
+from burn_torch.backend.autodiff.tape import FunctionEntry, Node
 from burn_torch.backend.samples import computing_below
 from burn_torch.core.errors import ArgumentError, AutodiffError
-from burn_torch.core.spec import TensorSpec
 from burn_torch.module.tree import Tree
 from burn_torch.ops.value import Primitive
 from burn_torch.tensor import Tensor
@@ -422,29 +421,14 @@ def _call_mapped(what: str, rule: _Rule, args: Sequence[Argument], stack: Argume
 
 
 # -- nodes -----------------------------------------------------------------------------------------------------------
-class _Op(NamedTuple):
-    name: str
-
-
-class _Shown(NamedTuple):
-    """Holds what the walk back, and its errors, read of a recorded Call."""
-
-    op: _Op
-    results: tuple[TensorSpec, ...]
-
-
 @final
-class _Entry:
-    """Stands on the tape for the call of a function with a rule, as a `TapeEntry` for an operation."""
+class _Entry(FunctionEntry):
+    """Stands on the tape for the call of a function with a rule."""
 
-    flat: Final = ()
-    origins: Final = None
-    only: Final = None
-    __slots__ = ("_back", "call", "inner")
+    __slots__ = ("_back",)
 
     def __init__(self, what: str, tape: Autodiff, outputs: Argument, back: Callable[..., Sequence[Primitive]] | None):
-        self.inner: Final[Backend] = tape.inner
-        self.call: Final = _Shown(_Op(what), tuple(y.spec for y in _floats(outputs)))
+        super().__init__(what, (y.spec for y in _floats(outputs)), tape.inner)
         self._back: Final = back
 
     def version(self, saved: Sequence[Tensor]) -> int:

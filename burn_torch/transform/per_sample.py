@@ -13,12 +13,12 @@ from burn_torch.backend.autodiff.laid import laid
 from burn_torch.backend.autodiff.tape import next_id
 from burn_torch.backend.batched import Batched
 from burn_torch.core.checking import checked
-from burn_torch.core.errors import ArgumentError, ShapeError
+from burn_torch.core.errors import ArgumentError
 from burn_torch.core.frames import user_level
 from burn_torch.module import Param
 from burn_torch.module.tree import Tree, rebuild
 from burn_torch.tensor import Tensor
-from burn_torch.transform.arguments import Lifted, differentiated, mapped
+from burn_torch.transform.arguments import Lifted, SampleCount, differentiated, mapped
 from burn_torch.transform.differentiation import named, number_of
 from burn_torch.transform.structure import Argument, Function
 from burn_torch.transform.tapes import base_of, gradient_of, gradients_from, is_of_leaves, leaf_on
@@ -123,27 +123,14 @@ def _axes(
 
 
 def _batch_size(what: str, args: Sequence[object], axes: Sequence[int | None]) -> int:
-    sizes: dict[str, int | None] = {}
+    count = SampleCount()
     for i, (arg, axis) in enumerate(zip(args, axes, strict=True)):
-        if axis is None:
-            continue
 
-        def note(leaf: object, path: str, axis: int = axis) -> object:
-            if isinstance(leaf, Tensor):
-                there = -leaf.ndim <= axis < leaf.ndim
-                sizes[f"{path} {leaf.spec}, axis {axis}"] = leaf.shape[axis] if there else None
-            return leaf
+        def note(leaf: object, path: str, axis: int | None = axis) -> object:
+            return count.note(leaf, axis, path) if isinstance(leaf, Tensor) else leaf
 
         mapped(arg, note, f"argument {i}")
-    known = set(sizes.values())
-    if len(known) == 1 and None not in known and 0 not in known:
-        return int(next(iter(sizes.values())) or 0)
-    raise ShapeError(
-        f"{what}: the arguments have no common number of samples",
-        given="; ".join(sizes) or "no tensor with a batch axis",
-        expected="one size on the batch axes of all tensors, at least 1",
-        mend="name the batch axes with in_axes=(None, 0, ...), None for what all samples share",
-    )
+    return count.common(what, "in_axes")
 
 
 # -- samples ---------------------------------------------------------------------------------------------------

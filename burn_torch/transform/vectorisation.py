@@ -10,11 +10,11 @@ from burn_torch.backend import Backend
 from burn_torch.backend.batched import Batched
 from burn_torch.backend.samples import Randomness
 from burn_torch.core.checking import checked
-from burn_torch.core.errors import ArgumentError, ShapeError
+from burn_torch.core.errors import ArgumentError
 from burn_torch.module import Param, RunningState
 from burn_torch.module.tree import Tree, rebuild
 from burn_torch.tensor import Tensor
-from burn_torch.transform.arguments import below, describe, mapped
+from burn_torch.transform.arguments import SampleCount, below, describe, mapped
 from burn_torch.transform.differentiation import named
 from burn_torch.transform.flatten import opened
 from burn_torch.transform.per_sample import tell_of_loops
@@ -128,32 +128,18 @@ def _along_each(value: Argument, dims: Dims, path: str, change: Change, owner: s
 
 def _count_samples(what: str, args: Sequence[Argument], dims: Sequence[Dims], *, strict: bool) -> int:
     """How many samples the arguments hold; `strict` refuses an axis for an argument without tensors."""
-    sizes: dict[str, int | None] = {}
-
-    def note(x: Tensor, dim: int | None, path: str) -> Tensor:
-        if dim is not None:
-            sizes[f"{path} {x.spec}, axis {dim}"] = x.shape[dim] if -x.ndim <= dim < x.ndim else None
-        return x
-
+    count = SampleCount()
     for i, (arg, dim) in enumerate(zip(args, dims, strict=True)):
-        before = len(sizes)
-        _along(arg, dim, f"argument {i}", note, f"{what}: in_dims")
-        if strict and isinstance(dim, int) and len(sizes) == before:
+        before = len(count.sizes)
+        _along(arg, dim, f"argument {i}", count.note, f"{what}: in_dims")
+        if strict and isinstance(dim, int) and len(count.sizes) == before:
             raise ArgumentError(
                 f"{what}: in_dims names an axis of an argument that has no tensor",
                 given=f"in_dims {dim} for argument {i}, {describe(arg)}",
                 expected="None for arguments that all samples share",
                 mend="write None in its place",
             )
-    known = set(sizes.values())
-    if len(known) == 1 and None not in known and 0 not in known:
-        return int(next(iter(sizes.values())) or 0)
-    raise ShapeError(
-        f"{what}: the arguments have no common number of samples",
-        given="; ".join(sizes) or "no tensor with an axis of samples",
-        expected="one size on the axes that in_dims names, at least 1",
-        mend="name the axes with in_dims=(0, None, ...), None for what all samples share, such as a module",
-    )
+    return count.common(what, "in_dims")
 
 
 # -- samples -----------------------------------------------------------------------------------------------------

@@ -13,8 +13,8 @@ from burn_torch.ops.op import REGISTRY, Op
 from burn_torch.ops.samples import Sample, normalise
 
 __all__ = [
-    "CONSTANTS", "FLOATS", "INTEGERS", "LARGE", "LARGEST", "ORDER_OF_TIES_IS_OPEN", "ROOT", "SHAPES", "broadcasts",
-    "drawable", "drawn_samples", "expands", "is_stream", "placed", "range_of", "why_not_drawn",
+    "CONSTANTS", "FLOATS", "INTEGERS", "LARGE", "LARGEST", "NO_SLOPE", "ORDER_OF_TIES_IS_OPEN", "ROOT", "SHAPES",
+    "broadcasts", "drawable", "drawn_samples", "expands", "is_stream", "placed", "range_of", "why_not_drawn",
 ]  # fmt: skip
 
 LARGEST: Final = 1e5
@@ -36,6 +36,8 @@ INTEGERS: Final = (DType.I64, DType.I64, DType.I32, DType.I16, DType.I8, DType.U
 
 ORDER_OF_TIES_IS_OPEN: Final = ("topk_with_indices", "median_with_indices")
 """Rows whose indices of equal elements are another leaf's choice."""
+NO_SLOPE: Final = frozenset({"straight_through"})
+"""Rows whose gradient is, on purpose, not what differences give."""
 
 
 def why_not_drawn(row: Op) -> str | None:

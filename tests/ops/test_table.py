@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
@@ -394,6 +395,22 @@ def test_gradient_through_each_output(row: Op, place: str) -> None:
             for i, g in together.items():
                 scale = max(1.0, table.size(g))
                 table.judge(f"{leaf} {variant!r}: input {i}, sum over outputs", total[i], g, 1e-12 * scale)
+
+
+@pytest.mark.parametrize("name", [name for name in ROWS if "live" in REGISTRY[name].signature.attrs])
+def test_each_output_is_computed_where_it_is_read_alone(name: str, place: str) -> None:
+    row = REGISTRY[name]
+    for variant in float64(row, own=True):
+        for leaf, where in leaves(place, row):
+            _, _, whole = table.execute(leaf, variant, where)
+            read = [j for j, y in enumerate(whole) if y is not None]
+            for j in read:
+                attrs = {**variant.attrs, "live": tuple(k == j for k in range(len(whole)))}
+                _, _, alone = table.execute(leaf, replace(variant, attrs=attrs), where)
+                assert [k for k, y in enumerate(alone) if y is not None] == [j], f"{leaf} {variant!r}"
+                y, expected = (table.arrays(leaf, [some[j]])[0] for some in (alone, whole))
+                # it may use another kernel for fewer outputs
+                table.judge(f"{leaf} {variant!r}: output {j}", y, expected, 1e-13 * max(1.0, table.size(expected)))
 
 
 def test_gradient_for_each_subset_of_inputs(row: Op, place: str) -> None:

@@ -376,7 +376,7 @@ X = tensor(np.ones((4, 3)))
         (
             lambda: per_sample_grad(lambda w, n: w.sum())(tensor([1.0]), 3),
             ShapeError,
-            said("no common number of samples", "no tensor with a batch axis", "one size"),
+            said("no common number of samples", "no tensor with an axis of samples", "one size"),
         ),
         (
             lambda: per_sample_grad(lambda w, x: w.sum(), in_axes=(None, 2))(tensor([1.0]), X),

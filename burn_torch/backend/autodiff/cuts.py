@@ -9,23 +9,16 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Final, NamedTuple, final
+from typing import Final, final
 
 from burn_torch.backend.autodiff.decorator import Autodiff
 from burn_torch.backend.autodiff.forward import Forward
-from burn_torch.backend.autodiff.tape import Node, Passage
+from burn_torch.backend.autodiff.tape import Node, Passage, Shown
 from burn_torch.core.spec import TensorSpec
-from burn_torch.ops.op import REGISTRY, Op
+from burn_torch.ops.op import REGISTRY
 from burn_torch.ops.value import Primitive
 
 __all__ = ["Cut", "behind_cut", "passing", "walk_back"]
-
-
-class _Shown(NamedTuple):
-    """The parts of a recorded Call that the walk back, and its errors, read."""
-
-    op: Op
-    results: tuple[TensorSpec, ...]
 
 
 class _Passed(threading.local):
@@ -70,7 +63,7 @@ class Cut(Passage):
         self, stack: Autodiff, behind: Node, spec: TensorSpec, line: str, depends: Callable[[int], bool]
     ) -> None:
         before = behind.entry
-        shown = _Shown(REGISTRY["to_place"] if before is None else before.call.op, (spec,))
+        shown = Shown(REGISTRY["to_place"] if before is None else before.call.op, (spec,))
         super().__init__(shown, stack.inner, stack.origins)
         self.line: Final = line
         self.depends: Final = depends

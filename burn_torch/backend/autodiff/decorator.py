@@ -11,7 +11,7 @@ from contextlib import nullcontext
 from heapq import heappop, heappush
 from typing import Any, NoReturn, Self
 
-from burn_torch.backend.autodiff.tape import CONSUMED, Node, TapeEntry, Tracked
+from burn_torch.backend.autodiff.tape import CONSUMED, Node, Shown, TapeEntry, Tracked
 from burn_torch.backend.base import Backend
 from burn_torch.backend.decorator import Decorator, detached
 from burn_torch.core.errors import AutodiffError, DeviceError
@@ -282,7 +282,7 @@ def _another_mode(tape: Autodiff, source: Autodiff) -> DeviceError:
     )
 
 
-def _consumed_error(call: Call) -> AutodiffError:
+def _consumed_error(call: Call | Shown) -> AutodiffError:
     return AutodiffError(
         "backward went through a part of the tape that an earlier backward has used up",
         given=f"a second backward through {call.op.name} {call.results}",
@@ -291,7 +291,7 @@ def _consumed_error(call: Call) -> AutodiffError:
     )
 
 
-def _written_to(call: Call) -> AutodiffError:
+def _written_to(call: Call | Shown) -> AutodiffError:
     return AutodiffError(
         "a value that the backward needs was written to after it was used",
         given=f"an input or output of {call.op.name} {call.results}, shared with torch and changed in place since",

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import itertools
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, final
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final, NamedTuple, final
 
 from burn_torch.backend.autodiff.derive import Derivation, Key, derive, float_outputs
+from burn_torch.backend.base import Backend
 from burn_torch.core.errors import explain
 from burn_torch.core.source import Source
 from burn_torch.core.spec import TensorSpec
 from burn_torch.graph.origin import Origins
-from burn_torch.ops.op import Call, Candidate
+from burn_torch.ops.op import Call, Candidate, Op
 from burn_torch.ops.value import Primitive
 
-__all__ = ["CONSUMED", "Node", "Passage", "TapeEntry", "Tracked", "next_id", "version_sum"]
+__all__ = ["CONSUMED", "FunctionEntry", "Node", "Passage", "Shown", "TapeEntry", "Tracked", "next_id", "version_sum"]
 
 next_id: Final = itertools.count().__next__
 """Creation numbers: parents come before children, so they are a topological order on every thread."""
@@ -47,7 +48,7 @@ class Node:
     __slots__ = ("edges", "entry", "id", "saved", "version")
 
     def __init__(
-        self, entry: TapeEntry | Passage | None, edges: tuple[Edge, ...], saved: Primitive, version: int
+        self, entry: TapeEntry | FunctionEntry | Passage | None, edges: tuple[Edge, ...], saved: Primitive, version: int
     ) -> None:
         self.id: Final = next_id()
         self.entry: Final = entry
@@ -76,6 +77,41 @@ class Passage(ABC):
     @abstractmethod
     def _back(self, gradients: Sequence[Primitive], saved: Primitive) -> Sequence[Primitive]:
         """The gradient of the value, where `inner` has it."""
+
+
+class Named(NamedTuple):
+    """Stands for a row where a whole function was called."""
+
+    name: str
+
+
+class Shown(NamedTuple):
+    """Holds what the walk back, and its errors, read of a Call."""
+
+    op: Op | Named
+    results: tuple[TensorSpec, ...]
+
+
+class FunctionEntry(ABC):
+    """A TapeEntry for the call of a function: one node, whatever the function computes."""
+
+    flat: Final = ()
+    origins: Final = None
+    only: Final = None
+    __slots__ = ("call", "inner")
+
+    def __init__(self, what: str, results: Iterable[TensorSpec], inner: Backend) -> None:
+        """`what` is the call as errors name it, `results` are those that have a gradient."""
+        self.call: Final = Shown(Named(what), tuple(results))
+        self.inner: Final = inner
+
+    @abstractmethod
+    def version(self, saved: Any) -> int:
+        """The sum of the versions of what the node keeps."""
+
+    @abstractmethod
+    def backward(self, present: tuple[bool, ...]) -> Callable[[Sequence[Any], Any], Sequence[Any]]:
+        """A function (gradients of the results, what the node keeps) -> one gradient or None for each edge."""
 
 
 @final
