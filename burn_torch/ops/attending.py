@@ -30,8 +30,8 @@ def _fits(shape: Shape, scores: Shape) -> bool:
     return len(shape) <= 4 and all(a in (1, b) for a, b in zip(shape[::-1], scores[::-1], strict=False))
 
 
-def _check(query: TensorSpec, key: TensorSpec, value: TensorSpec, **added: TensorSpec | None) -> None:
-    # raises faults unless the operands fit together, and what is added to the scores fits these
+def check_operands(query: TensorSpec, key: TensorSpec, value: TensorSpec, **added: TensorSpec | None) -> None:
+    """Raises faults unless the operands fit together, and what is added to the scores fits these."""
     if query.ndim != 4 or key.ndim != 4 or value.ndim != 4:
         raise shape_fault(
             "query, key and value need four axes",
@@ -63,8 +63,8 @@ def _check(query: TensorSpec, key: TensorSpec, value: TensorSpec, **added: Tenso
             )
 
 
-def _without_pairs(query: Value, key: Value, value: Value) -> bool:
-    # whether there is nothing to compute
+def without_pairs(query: Value, key: Value, value: Value) -> bool:
+    """Tells if there is nothing to compute."""
     return query.spec.numel == 0 or key.spec.numel == 0 or value.spec.numel == 0
 
 
@@ -185,7 +185,7 @@ def attention(
         mask.require(BOOL)
     if softcap is not None and not isinstance(softcap, NumberSpec):
         raise dtype_fault("softcap is a tensor", expected="softcap: a number or None", mend="pass a Python number")
-    _check(query, key, value, mask=mask, bias=bias)
+    check_operands(query, key, value, mask=mask, bias=bias)
     return query.with_shape((*query.shape[:3], value.shape[3])), statistics_of(query, query.shape[:3])
 
 
@@ -193,7 +193,7 @@ def attention(
 def _(g, y, query, key, value, mask, bias, scale, softcap, *, causal, offset):
     if g[0] is None or g[1] is not None:
         return NotImplemented
-    if _without_pairs(query, key, value):
+    if without_pairs(query, key, value):
         return (None,) * 7
     live = (True,) * (3 if bias is None else 4)
     inputs = (g[0], query, key, value, *y, mask, bias, scale, softcap)
@@ -205,7 +205,7 @@ def _(g, y, query, key, value, mask, bias, scale, softcap, *, causal, offset):
 def _(query, key, value, mask, bias, scale, softcap, *, causal, offset):
     batch, heads, seq_q, _ = query.shape
     seq_k, d_value = key.shape[2:3] + value.shape[3:]
-    if _without_pairs(query, key, value):
+    if without_pairs(query, key, value):
         y, lse = (query.new_full(shape, 0.0) for shape in ((batch, heads, seq_q, d_value), (batch, heads, seq_q)))
         return y, widened(lse)
     scores, _ = _scores(query, key, mask, bias, scale, softcap, causal=causal, offset=offset)
@@ -284,7 +284,7 @@ def attention_backward(
     same_dtype(query.require(FLOAT), key, value, alike(g, y), bias)
     if mask is not None:
         mask.require(BOOL)
-    _check(query, key, value, mask=mask, bias=bias)
+    check_operands(query, key, value, mask=mask, bias=bias)
     expected = (*query.shape[:3], value.shape[3])
     if g.shape != expected:
         raise shape_fault("g does not fit query and value", expected=f"g and y {expected}", mend="pass that of y")
@@ -294,7 +294,7 @@ def attention_backward(
 
 @attention_backward.decomposes
 def _(g, query, key, value, y, lse, mask, bias, scale, softcap, *, causal, offset, live):
-    if _without_pairs(query, key, value):
+    if without_pairs(query, key, value):
         inputs = (query, key, value, *(() if bias is None else (bias,)))
         return tuple(x.new_full(x.shape, 0.0) if used else None for x, used in zip(inputs, live, strict=True))
     scores, turned = _scores(query, key, mask, bias, scale, softcap, causal=causal, offset=offset)

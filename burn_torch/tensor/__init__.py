@@ -7,6 +7,7 @@ from burn_torch.core.quantization import *
 from burn_torch.core.quantized_data import QuantizedData as QuantizedData
 from burn_torch.core.spellings import refuse_calls as _refuse_calls
 from burn_torch.tensor import activation as activation
+from burn_torch.tensor import flex as flex
 from burn_torch.tensor import functional as functional
 from burn_torch.tensor import grid as grid
 from burn_torch.tensor import linalg as linalg
@@ -44,8 +45,8 @@ from burn_torch.tensor.report import check_closeness as check_closeness
 from burn_torch.tensor.tensor import Tensor as Tensor
 from burn_torch.tensor.transaction import *
 
-_list_exports(globals(), "activation", "functional", "grid", "linalg", "signal", "stats")
-for _home in (linalg, functional, activation, signal):
+_list_exports(globals(), "activation", "flex", "functional", "grid", "linalg", "signal", "stats")
+for _home in (linalg, functional, activation, signal, flex):
     _HOMES.update(dict.fromkeys(_home.__all__, _home.__name__.rpartition(".")[2]))
 _refuse_calls(__name__, "Tensor.from_data(values, device)")
 _check_exports(globals(), quick=True, but=("Tensor", "Gradients"))
