@@ -249,8 +249,8 @@ class _Planner:
         }
         if "outputs" in entry.attributes:
             attributes["outputs"] = _read_outputs(node)
-        if "opset" in entry.attributes:
-            attributes["opset"] = node.opset
+        if "version" in entry.attributes:
+            attributes["version"] = node.opset
         if "stacks" in entry.attributes:
             attributes["stacks"] = tuple(
                 (info.dtype.name, tuple(size if isinstance(size, int) else 0 for size in info.shape))

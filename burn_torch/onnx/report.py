@@ -103,6 +103,9 @@ def report_on(model: Model) -> Report:
     )
 
 
+_LAID_OUT: Final = ("com.microsoft.nchwc", "com.ms.internal.nhwc")
+"""Domains of operators whose weights onnxruntime has laid out for the processor that it ran on; no file says how."""
+
 _TYPED: Final = ("to", "dtype", "output_dtype")
 """Attributes that name an element type."""
 _BODIES: Final = ("body", "then_branch", "else_branch")
@@ -116,6 +119,8 @@ def _faults(node: Node, foreign: Mapping[str, str]) -> list[Unsupported]:
     if node.op == "Constant" and not node.domain:
         return []
     entry = find(node.domain, node.op, node.opset)
+    if entry is None and node.domain in _LAID_OUT:
+        return [fault("laid out for the processor that saved it; save the model at ORT_ENABLE_EXTENDED")]
     if entry is None:
         versions = known(node.domain).get(node.op, [])
         spans = ", ".join(f"{e.since}-{e.until}" if e.until else f"{e.since} and newer" for e in versions)

@@ -28,6 +28,15 @@ for _schema in defs.get_all_schemas_with_history():
     if not _schema.domain:
         VERSIONS.setdefault(_schema.name, []).append(_schema)
 
+MICROSOFT = "com.microsoft."
+"""Stands before the names of operators of onnxruntime's own domain."""
+
+
+def first_opset(op: str) -> int:
+    """The first opset that has an operator; onnxruntime takes its own with any that it knows."""
+    return min((schema.since_version for schema in VERSIONS.get(op, ())), default=7)
+
+
 DRAWS: dict[str, Callable[[OperatorGraph], None]] = {}
 """For each operator a function that appends a node of it to a graph."""
 
@@ -52,7 +61,7 @@ class OperatorGraph:
 
     def __init__(self, seed: int, only: str | None = None, nodes: int | None = None) -> None:
         self.rng = np.random.default_rng(seed)
-        least = 7 if only is None else min(schema.since_version for schema in VERSIONS[only])
+        least = 7 if only is None else first_opset(only)
         self.opset = int(self.rng.choice([n for n in OPSETS if n >= least]))
         self.values: dict[str, Any] = {}
         self.inputs: list[str] = []
@@ -67,7 +76,7 @@ class OperatorGraph:
             self.proto = self._model()
 
     def _draw(self, only: str | None, nodes: int) -> None:
-        names = sorted(op for op in DRAWS if min(schema.since_version for schema in VERSIONS[op]) <= self.opset)
+        names = sorted(op for op in DRAWS if first_opset(op) <= self.opset)
         for i in range(nodes):
             for _ in range(8):
                 op = only if only is not None and i == 0 else names[self.rng.integers(len(names))]
@@ -207,7 +216,8 @@ class OperatorGraph:
         while names and not names[-1]:
             names.pop()
         results = [self.name() for _ in range(outputs)]
-        node = helper.make_node(op, names, results, **attributes)
+        kind = op.removeprefix(MICROSOFT)
+        node = helper.make_node(kind, names, results, domain=MICROSOFT[:-1] if kind != op else "", **attributes)
         values = compute(node, {name: self.values[name] for name in names if name}, self.opset)
         node.output[:] = [name if not only or i in only else "" for i, name in enumerate(results)]
         named = [name for name in node.output if name]
@@ -227,7 +237,7 @@ class OperatorGraph:
         ]
         weights = [numpy_helper.from_array(self.values[name], name) for name in self.weights]
         graph = helper.make_graph(self.nodes, "main", infos, results, weights)
-        return helper.make_model(graph, opset_imports=[helper.make_opsetid("", self.opset)], ir_version=8)
+        return helper.make_model(graph, opset_imports=imports(self.opset), ir_version=8)
 
     def _info(self, name: str) -> Any:
         array = self.values[name]
@@ -259,6 +269,11 @@ class OperatorGraph:
         return "\n".join(lines)
 
 
+def imports(opset: int) -> list[Any]:
+    """The domains that a model may take operators from."""
+    return [helper.make_opsetid("", opset), helper.make_opsetid(MICROSOFT[:-1], 1)]
+
+
 def compute(node: Any, feeds: dict[str, Any], opset: int) -> list[Any]:
     """Returns what onnxruntime computes for one node.  Raises: Rejected."""
     options = onnxruntime.SessionOptions()
@@ -268,7 +283,7 @@ def compute(node: Any, feeds: dict[str, Any], opset: int) -> list[Any]:
     infos = [helper.make_tensor_value_info(name, ONNX_TYPES[x.dtype], list(x.shape)) for name, x in feeds.items()]
     results = [helper.make_empty_tensor_value_info(name) for name in node.output if name]
     graph = helper.make_graph([node], "one", infos, results)
-    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
+    proto = helper.make_model(graph, opset_imports=imports(opset), ir_version=8)
     try:
         session = onnxruntime.InferenceSession(proto.SerializeToString(), options, ["CPUExecutionProvider"])
         arrays = session.run(None, feeds)

@@ -13,13 +13,13 @@ from onnx import helper, numpy_helper
 from burn_torch import BurnTorchError, Device, OnnxError, Tensor, TraceError, compile
 from burn_torch.onnx import load
 from burn_torch.onnx import operators as op
-from tests.onnx import layer_draws, operator_draws
-from tests.onnx.operator_graphs import DRAWS, ONNX_TYPES, OperatorGraph, compute
+from tests.onnx import layer_draws, microsoft_draws, operator_draws
+from tests.onnx.operator_graphs import DRAWS, MICROSOFT, ONNX_TYPES, OperatorGraph, compute
 from tests.onnx.random_models import SEED
 from tests.onnx.test_control_graphs import written
 
 CPU = Device.cpu()
-assert operator_draws.draws is layer_draws.draws, "both fill DRAWS"
+assert operator_draws.draws is layer_draws.draws is microsoft_draws.draws, "they fill DRAWS"
 
 
 def close(got, want):
@@ -112,6 +112,11 @@ def test_every_operator_is_drawn_or_tried_elsewhere():
         *("RandomUniform", "RandomUniformLike", "BitCast", "CumProd", "TensorScatter"),
     }
     assert set(known()) - set(DRAWS) - elsewhere == set()
+    without_kernel = {  # of CPUs: tests/onnx/test_microsoft.py
+        *("BiasAdd", "BiasDropout", "BiasSoftmax", "BiasSplitGelu", "GatedRelativePositionBias", "GemmFastGelu"),
+        *("GroupNorm", "NhwcConv", "NhwcFusedConv", "QLinearReduceMean", "RelativePositionBias", "SkipGroupNorm"),
+    }
+    assert {MICROSOFT + op for op in set(known(MICROSOFT[:-1])) - without_kernel} - set(DRAWS) == set()
 
 
 # -- the forms that were wrong, one by one -------------------------------------------------------------------------

@@ -217,11 +217,17 @@ def test_an_earlier_operator_does_not_promise_what_came_later(older, newer, late
     assert later not in older.__doc__
 
 
+OF_ONNXRUNTIME = {"SimplifiedLayerNormalization"}
+"""Operators that onnxruntime writes among ONNX's own; LayerNormalization is one before opset 17."""
+
+
 def test_entries_begin_where_onnx_changed_the_operator():
     onnx = pytest.importorskip("onnx")
     newest = onnx.defs.onnx_opset_version()
     for name, entries in known().items():
         for entry in entries:
+            if name in OF_ONNXRUNTIME:
+                continue
             opset = min(entry.until or newest, newest)
             assert onnx.defs.get_schema(name, opset, "").since_version <= opset, (name, entry)
 
@@ -233,7 +239,7 @@ def test_attributes_of_the_newest_schemas_are_known():
     refused = {}
     for name in known():
         entry = find("", name, opset)
-        if entry is None:
+        if entry is None or name in OF_ONNXRUNTIME:
             continue
         schema = onnx.defs.get_schema(name, opset, "")
         missing = sorted(set(schema.attributes) - set(entry.attributes))

@@ -8,6 +8,9 @@ from burn_torch.onnx.operators.arithmetic import *
 from burn_torch.onnx.operators.attending import *
 from burn_torch.onnx.operators.control import *
 from burn_torch.onnx.operators.elementwise import *
+from burn_torch.onnx.operators.fused import *
+from burn_torch.onnx.operators.fused_attention import *
+from burn_torch.onnx.operators.fused_quantised import *
 from burn_torch.onnx.operators.indexing import *
 from burn_torch.onnx.operators.normalisation import *
 from burn_torch.onnx.operators.products import *

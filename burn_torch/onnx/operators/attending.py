@@ -94,7 +94,7 @@ def attention(
         real = place.lower(reshaped(nonpad_kv_seqlen.cast(DType.I64), (batch, 1, 1, 1)))
         bias = _bias(real, q.dtype) if bias is None else bias + _bias(real, q.dtype)
     if heads != key.shape[1]:
-        key, value = _repeat_heads(key, heads), _repeat_heads(value, heads)
+        key, value = repeat_heads(key, heads), repeat_heads(value, heads)
     root = math.sqrt(1.0 / math.sqrt(d_head) if scale is None else scale)
     scores = ops.matmul(query * root, (key * root).transpose())
     products = scores
@@ -122,7 +122,7 @@ def _append_to_cache(x: Tensor, past: Tensor | None, heads: int | None) -> Tenso
     return new if past is None else Tensor.cat([past, new], 2)
 
 
-def _repeat_heads(x: Tensor, heads: int) -> Tensor:
+def repeat_heads(x: Tensor, heads: int) -> Tensor:
     """Each head of keys or values for several heads of queries."""
     batch, own, rows, d = x.shape
     if heads % own:

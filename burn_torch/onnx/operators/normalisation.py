@@ -100,7 +100,7 @@ def group_normalization(
     return ops.group_norm(x, scale, bias, epsilon, groups=num_groups)[0]
 
 
-@operator("LayerNormalization", 17)
+@operator("LayerNormalization")
 def layer_normalization(
     x: Tensor,
     scale: Tensor,
@@ -111,7 +111,10 @@ def layer_normalization(
     stash_type: int = 1,
     outputs: int = 1,
 ) -> Outputs:
-    """The axes from `axis` on normalised together, scaled and shifted; mean and 1 / deviation as further outputs."""
+    """The axes from `axis` on normalised together, scaled and shifted; mean and 1 / deviation as further outputs.
+
+    ONNX has it from opset 17 on; onnxruntime's optimiser writes it into older models too.
+    """
     at = axis_of(axis, x.ndim)
     y, mean, rstd = ops.layer_norm(
         _rows(x, at), _row(scale, x, at), None if bias is None else _row(bias, x, at), epsilon
@@ -160,10 +163,10 @@ def lrn(x: Tensor, *, alpha: float = 1e-4, beta: float = 0.75, bias: float = 1.0
 # -- dropout ------------------------------------------------------------------------------------------------
 @operator("Dropout", 1, 11)
 def dropout_1(
-    x: Tensor, *, ratio: float = 0.5, is_test: int = 1, consumed_inputs: object = None, opset: int, outputs: int = 1
+    x: Tensor, *, ratio: float = 0.5, is_test: int = 1, consumed_inputs: object = None, version: int, outputs: int = 1
 ) -> Outputs:
     """The value itself: before opset 12 an exported model drops nothing.  The mask is all true."""
-    return x if outputs == 1 else (x, full(x.shape, 1, x, DType.BOOL if opset >= 10 else x.dtype))
+    return x if outputs == 1 else (x, full(x.shape, 1, x, DType.BOOL if version >= 10 else x.dtype))
 
 
 @operator("Dropout", 12)

@@ -106,7 +106,9 @@ def _part(x: Tensor, direction: int) -> Tensor:
     return reshaped(x.narrow(0, direction, 1), x.shape[1:])
 
 
-Step = Callable[[Tensor, tuple[Tensor, ...]], tuple[Tensor, ...]]
+Step: TypeAlias = Callable[[Tensor, tuple[Tensor, ...]], tuple[Tensor, ...]]
+Products: TypeAlias = Callable[[Tensor, int], Tensor]
+"""The product of a tensor and the weights of a direction."""
 
 
 def _run(
@@ -158,7 +160,7 @@ def _join_directions(parts: list[tuple[Tensor, tuple[Tensor, ...]]], layout: int
 def _recur(
     x: Tensor,
     w: Tensor,
-    r: Tensor,
+    hidden: int,
     lens: Host | None,
     initial: Sequence[Tensor | None],
     how: Recurrence,
@@ -172,7 +174,7 @@ def _recur(
 
     def start(state: Tensor | None) -> Tensor:
         if state is None:
-            return full((len(ways), x.shape[1], r.shape[-1]), 0.0, x)
+            return full((len(ways), x.shape[1], hidden), 0.0, x)
         return ops.permute(state, axes=(1, 0, 2)) if how.layout else state
 
     starts = [start(state) for state in initial]
@@ -183,12 +185,11 @@ def _recur(
     return _join_directions(parts, how.layout, outputs)
 
 
-def _product(x: Tensor, w: Tensor, b: Tensor | None, i: int) -> Tensor:
-    """Inputs times the weights of a direction, and both of its biases: of the inputs, and of the state."""
-    y: Tensor = ops.matmul(x, _part(w, i).transpose())
+def _add_biases(y: Tensor, b: Tensor | None, i: int) -> Tensor:
+    """Products of the inputs of a direction, and both of its biases: of the inputs, and of the state."""
     if b is None:
         return y
-    both, width = _part(b, i), w.shape[1]
+    both, width = _part(b, i), y.shape[-1]
     return y + (both.narrow(0, 0, width) + both.narrow(0, width, width))
 
 
@@ -211,17 +212,41 @@ def lstm(
 
     The standard lets open whether the cell is clipped before h; onnxruntime, whose numbers models rely on, does not.
     """
-    hidden = r.shape[-1]
+    products = _plain_products(w), _plain_products(r)
+    return lstm_with(
+        products, x, w, r.shape[-1], b, sequence_lens, (initial_h, initial_c), p, input_forget, how, outputs
+    )
+
+
+def _plain_products(w: Tensor) -> Products:
+    """Products with the weights of each direction."""
+    turned = [_part(w, i).transpose() for i in range(w.shape[0])]
+    return lambda x, i: ops.matmul(x, turned[i])
+
+
+def lstm_with(
+    products: tuple[Products, Products],
+    x: Tensor,
+    w: Tensor,
+    hidden: int,
+    b: Tensor | None,
+    sequence_lens: Host | None,
+    initial: tuple[Tensor | None, Tensor | None],
+    p: Tensor | None,
+    input_forget: int,
+    how: Recurrence,
+    outputs: int,
+) -> Outputs:
+    """LSTM; `products` compute those with the weights of inputs and of states, for each direction."""
     functions = how.functions(("Sigmoid", "Tanh", "Tanh"), w)
 
     def cell(x: Tensor, i: int) -> tuple[Tensor, Step]:
         f, g, h = how.clipped(functions[i][0]), how.clipped(functions[i][1]), functions[i][2]
-        recurrent = _part(r, i).transpose()
         peep = None if p is None else [_part(p, i).narrow(0, k * hidden, hidden) for k in range(3)]
 
         def step(gate: Tensor, states: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
             hidden_state, cell = states
-            total = gate + ops.matmul(hidden_state, recurrent)
+            total = gate + products[1](hidden_state, i)
             i_t, o_t, f_t, c_t = (total.narrow(1, k * hidden, hidden) for k in range(4))
             if peep is not None:
                 i_t, f_t = i_t + peep[0] * cell, f_t + peep[2] * cell
@@ -232,9 +257,9 @@ def lstm(
                 o_t = o_t + peep[1] * cell
             return f(o_t) * h(cell), cell
 
-        return _product(x, w, b, i), step
+        return _add_biases(products[0](x, i), b, i), step
 
-    return _recur(x, w, r, sequence_lens, (initial_h, initial_c), how, cell, outputs)
+    return _recur(x, w, hidden, sequence_lens, initial, how, cell, outputs)
 
 
 @operator("GRU", 7)
@@ -278,7 +303,7 @@ def gru(
 
         return inputs, step
 
-    return _recur(x, w, r, sequence_lens, (initial_h,), how, cell, outputs)
+    return _recur(x, w, r.shape[-1], sequence_lens, (initial_h,), how, cell, outputs)
 
 
 @operator("RNN", 7)
@@ -298,6 +323,8 @@ def rnn(
 
     def cell(x: Tensor, i: int) -> tuple[Tensor, Step]:
         f, recurrent = how.clipped(functions[i][0]), _part(r, i).transpose()
-        return _product(x, w, b, i), lambda gate, states: (f(gate + ops.matmul(states[0], recurrent)),)
+        return _add_biases(_plain_products(w)(x, i), b, i), lambda gate, states: (
+            f(gate + ops.matmul(states[0], recurrent)),
+        )
 
-    return _recur(x, w, r, sequence_lens, (initial_h,), how, cell, outputs)
+    return _recur(x, w, r.shape[-1], sequence_lens, (initial_h,), how, cell, outputs)

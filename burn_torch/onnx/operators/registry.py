@@ -61,12 +61,12 @@ FAULTS: Final = (
 _KINDS: Final = {"Tensor": "tensor", "Operand": "operand", "Host": "host"} | dict.fromkeys(
     ("Sequence", "Any", "object"), "raw"
 )
-INJECTED: Final = frozenset({"device", "outputs", "opset", "place", "stacks"})
+INJECTED: Final = frozenset({"device", "outputs", "version", "place", "stacks"})
 """Keyword-only parameters that the importer fills in.
 
 device   where to compute
 outputs  how many outputs are read
-opset    what the operator means
+version  the opset, or the version of another domain, that says what the operator means
 place    where to compute although the host knows all inputs, see `Step.placed`; only those declare it that read values
 stacks   element type and shape, as far as the file declares them, of what each iteration of a body gives to be stacked
 """

@@ -113,10 +113,10 @@ def roi_align(
     output_width: int = 1,
     sampling_ratio: int = 0,
     spatial_scale: float = 1.0,
-    opset: int,
+    version: int,
 ) -> Tensor:
     """Regions of images at one size: the mean or the largest of points read between pixels."""
-    default = "half_pixel" if opset >= 16 else "output_half_pixel"
+    default = "half_pixel" if version >= 16 else "output_half_pixel"
     aligned = (coordinate_transformation_mode or default) == "half_pixel"
     items, size = batch_indices.reshape(-1).astype(np.int64), (output_height, output_width)
     return align(x, np.asarray(rois, np.float64), items, size, spatial_scale, sampling_ratio, aligned, mode)
