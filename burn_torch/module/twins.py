@@ -167,7 +167,7 @@ def _cross(value: Any, field: str, place: Place, where: str, prefixes: Sequence[
     return [Twin(tree.join_path(prefix, f"{field[0]}_proj_weight"), turned=turned) for prefix in prefixes]
 
 
-def _recurrent(*gates: str) -> Blocks:
+def _recurrent(*gates: str, ending: str = "_l0") -> Blocks:
     """Gates in the order of PyTorch's rows, each with a map of the input and one of the hidden state."""
 
     def twins(value: object, field: str, place: Place, where: str, prefixes: Sequence[str]) -> list[Twin]:
@@ -177,7 +177,7 @@ def _recurrent(*gates: str) -> Blocks:
         which = {"input_transform": "ih", "hidden_transform": "hh"}[transform]
         turned = any(twin.turned for twin in place.torch)
         return [
-            Twin(tree.join_path(prefix, f"{name}_{which}_l0"), gates.index(field), len(gates), turned)
+            Twin(tree.join_path(prefix, f"{name}_{which}{ending}"), gates.index(field), len(gates), turned)
             for prefix in prefixes
         ]
 
@@ -199,13 +199,30 @@ def _both_ways(value: object, field: str, place: Place, where: str, prefixes: Se
     return list(dict.fromkeys(twins))
 
 
+def _number_layers(value: object, field: str, place: Place, where: str, prefixes: Sequence[str]) -> list[Twin]:
+    """PyTorch keeps all layers in one module, and puts their numbers behind the names."""
+    if field != "layers":
+        return []
+    number = place.path.removeprefix(f"{where}.").partition(".")[0]
+    twins = []
+    for twin in place.torch:
+        name, mark, ending = twin.key.rpartition(".")[2].partition("_l0")
+        if mark:
+            moved = f"{name}_l{number}{ending}"
+            twins += [Twin(tree.join_path(prefix, moved), twin.block, twin.count, twin.turned) for prefix in prefixes]
+    return list(dict.fromkeys(twins))
+
+
+_GATES: Final = {
+    "Lstm": ("input_gate", "forget_gate", "cell_gate", "output_gate"),
+    "Gru": ("reset_gate", "update_gate", "new_gate"),
+    "Rnn": ("gate",),
+}
 _BLOCKS: Final[dict[str, Blocks]] = {
     "MultiHeadAttention": _attention,
     "CrossAttention": _cross,
-    "Lstm": _recurrent("input_gate", "forget_gate", "cell_gate", "output_gate"),
-    "Gru": _recurrent("reset_gate", "update_gate", "new_gate"),
-    "Rnn": _recurrent("gate"),
-    "BiLstm": _both_ways,
-    "BiGru": _both_ways,
-    "BiRnn": _both_ways,
+    **{name: _recurrent(*gates) for name, gates in _GATES.items()},
+    **{f"{name}Cell": _recurrent(*gates, ending="") for name, gates in _GATES.items()},
+    **{f"Bi{name}": _both_ways for name in _GATES},
+    **{f"Stacked{name}": _number_layers for name in _GATES},
 }

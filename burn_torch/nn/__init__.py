@@ -35,6 +35,7 @@ from burn_torch.nn.rearrange import *
 from burn_torch.nn.rnn import *
 from burn_torch.nn.rotary_encoding import *
 from burn_torch.nn.spatial import *
+from burn_torch.nn.stacked import *
 from burn_torch.nn.transformer_decoder import *
 from burn_torch.nn.transformer_encoder import *
 

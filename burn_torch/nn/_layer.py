@@ -10,6 +10,7 @@ from collections.abc import Callable
 from enum import Enum
 from typing import TYPE_CHECKING, Any, ForwardRef, Generic, TypeVar, get_args
 
+from burn_torch.backend.base import computes_at_once
 from burn_torch.config import Config
 from burn_torch.config.rules import Rules
 from burn_torch.core.ambient import first_element
@@ -30,6 +31,7 @@ __all__ = [
     "fields_of",
     "in_layer",
     "noting_layer",
+    "range_on_host",
     "require_ndim",
 ]
 
@@ -140,3 +142,14 @@ def drawn_like(layer: Module, row: Any, numbers: tuple[float, ...], x: Tensor) -
     attrs = {"shape": spec.shape, "dtype": spec.dtype, "place": spec.place, "start": first_element(spec.shape)}
     drawn: Tensor = row.run(x.backend, Tensor, (*numbers, *draw(layer)), attrs)
     return drawn
+
+
+def range_on_host(x: Tensor) -> tuple[float, float] | None:
+    """The least and the largest element, where they can be read at once: on the host, of a value that is no trace.
+
+    None elsewhere, and for a tensor without elements; a NaN makes both NaN.
+    """
+    if x.spec.place != "cpu" or not x.spec.numel or not computes_at_once(x.backend):
+        return None
+    plain = x.no_grad()
+    return float(plain.min()), float(plain.max())

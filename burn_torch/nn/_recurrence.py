@@ -10,18 +10,29 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from burn_torch import ops
-from burn_torch.core.errors import ShapeError
+from burn_torch.core.errors import ArgumentError, DTypeError, ShapeError
 from burn_torch.core.spec import Shape
 from burn_torch.module import Content, Module
-from burn_torch.nn._layer import require_ndim
+from burn_torch.nn._layer import range_on_host, require_ndim
 from burn_torch.nn.gate_controller import GateController
 from burn_torch.nn.linear import Linear
 from burn_torch.tensor import Tensor, functional
 from burn_torch.tensor.apply import apply
 
-__all__ = ["S", "batch_of", "gate_sizes", "input_products", "joined", "parts", "require_state", "unroll"]
+__all__ = [
+    "S",
+    "batch_of",
+    "cell_step",
+    "gate_sizes",
+    "hidden_start",
+    "input_products",
+    "joined",
+    "parts",
+    "require_state",
+    "unroll",
+]
 
-S = TypeVar("S")
+S = TypeVar("S", Tensor, tuple[Tensor, Tensor])
 
 
 def joined(layers: Sequence[Linear]) -> tuple[Tensor, Tensor | None]:
@@ -74,22 +85,82 @@ def unroll(
     gates: Sequence[GateController],
     step: Callable[[Tensor, S], tuple[Tensor, S]],
     start: Callable[[tuple[int, int]], S],
+    lengths: Tensor | None = None,
 ) -> tuple[Tensor, S]:
     """Runs `step` over the steps of time: (products, state) -> (output, state), from `start((batch, d_hidden))` on.
+
+    lengths     how many steps each sequence has: the others give zeros and leave the state as it is
 
     Returns: the outputs in the order of the inputs, (batch, seq, d_hidden) or (seq, batch, d_hidden), and the state
     after the step that was computed last.  No steps give an empty output.
     """
     products = input_products(layer, x, gates, layer.batch_first)
-    sizes = (batch_of(layer, x, layer.batch_first), layer.d_hidden)
+    sizes: tuple[int, int] = (batch_of(layer, x, layer.batch_first), layer.d_hidden)
+    padded = [None] * len(products) if lengths is None else _padding(layer, lengths, len(products), sizes[0])
     state, outputs = start(sizes), []
-    for product in reversed(products) if layer.reverse else products:
-        output, state = step(product, state)
-        outputs.append(output)
+    for product, mask in zip(
+        *(map(reversed, (products, padded)) if layer.reverse else (products, padded)), strict=True
+    ):
+        output, after = step(product, state)
+        outputs.append(output if mask is None else output.mask_fill(mask, 0.0))
+        state = after if mask is None else _hold_padded(after, state, mask)
     if layer.reverse:
         outputs.reverse()
     joint = Tensor.cat(outputs, 0).reshape((len(outputs), *sizes)) if outputs else x.new_full((0, *sizes), 0.0)
     return joint.swap_dims(0, 1) if layer.batch_first else joint, state
+
+
+def _padding(layer: Module, lengths: Tensor, seq: int, batch: int) -> list[Tensor]:
+    """For each step of time where it is beyond the length of a sequence, (batch, 1)."""
+    name = type(layer).__name__
+    if not lengths.dtype.is_int:
+        raise DTypeError(
+            f"{name}: the lengths are no whole numbers",
+            given=f"lengths {lengths.spec}",
+            expected="integers, one number of steps for each sequence",
+            mend="cast them with lengths.int()",
+        )
+    if lengths.shape != (batch,):
+        raise ShapeError(
+            f"{name}: the lengths do not fit the batch",
+            given=f"lengths {lengths.spec}",
+            expected=f"({batch},), one number of steps for each sequence",
+            mend="count the steps of each sequence before they are padded",
+        )
+    bounds = range_on_host(lengths)
+    if bounds is not None and (bounds[0] < 0 or bounds[1] > seq):
+        raise ArgumentError(
+            f"{name}: a length is no number of steps",
+            given=f"lengths from {bounds[0]:g} to {bounds[1]:g}, {seq} steps",
+            expected=f"0 to {seq}",
+            mend="count the steps of each sequence before they are padded",
+        )
+    if not seq:
+        return []
+    steps = Tensor.arange(seq, lengths.device.no_grad()).cast(lengths.dtype).reshape((seq, 1))
+    beyond = steps.greater_equal(lengths.reshape((1, batch))).reshape((seq * batch, 1))
+    return _steps(beyond, seq, batch)
+
+
+def _hold_padded(after: S, before: S, mask: Tensor) -> S:
+    """The state after a step, and that before it where the mask is true."""
+    if isinstance(after, tuple):
+        return after[0].mask_where(mask, before[0]), after[1].mask_where(mask, before[1])
+    return after.mask_where(mask, before)
+
+
+def cell_step(
+    cell: Module,
+    d_hidden: int,
+    x: Tensor,
+    gates: Sequence[GateController],
+    step: Callable[[Tensor, S], tuple[Tensor, S]],
+    start: Callable[[tuple[int, int]], S],
+) -> S:
+    """The state after one step of time.  Shapes: x (batch, d_input)."""
+    require_ndim(x, cell, "(batch, d_input)")
+    weight, bias = joined([gate.input_transform for gate in gates])
+    return step(functional.linear(x, weight, bias), start((x.shape[0], d_hidden)))[1]
 
 
 def hidden_start(layer: Module, x: Tensor, state: Tensor | None) -> Callable[[tuple[int, int]], Tensor]:

@@ -4,16 +4,26 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
+from typing import TypeVar
 
 from burn_torch.module import Content, Module
 from burn_torch.module.initializer import Initializer
 from burn_torch.nn._layer import XAVIER, RecurrentConfig, fields_of, noting_layer
-from burn_torch.nn._recurrence import batch_of, gate_sizes, hidden_start, joined, parts, require_state, unroll
+from burn_torch.nn._recurrence import (
+    batch_of,
+    cell_step,
+    gate_sizes,
+    hidden_start,
+    joined,
+    parts,
+    require_state,
+    unroll,
+)
 from burn_torch.nn.activation import Activation, ActivationConfig
 from burn_torch.nn.gate_controller import GateController
 from burn_torch.tensor import Device, Tensor, functional
 
-__all__ = ["BiGru", "BiGruConfig", "Gru", "GruConfig"]
+__all__ = ["BiGru", "BiGruConfig", "Gru", "GruCell", "GruCellConfig", "GruConfig"]
 
 
 class GruConfig(RecurrentConfig):
@@ -36,36 +46,27 @@ class GruConfig(RecurrentConfig):
 
     def init(self, device: Device) -> Gru:
         """The layer with fresh parameters."""
-
-        def gate() -> GateController:
-            return GateController.new(self.d_input, self.d_hidden, self.bias, self.initializer, device)
-
-        return Gru(
-            update_gate=gate(),
-            reset_gate=gate(),
-            new_gate=gate(),
-            d_hidden=self.d_hidden,
-            reset_after=self.reset_after,
-            gate_activation=self.gate_activation.init(device),
-            hidden_activation=self.hidden_activation.init(device),
-            clip=self.clip,
-        )
+        return _new(Gru, self, device)
 
 
-class Gru(Module):
-    """A gated recurrent unit over a sequence.
+class GruCellConfig(RecurrentConfig):
+    """One step of a GRU; see GruConfig for the fields."""
 
-        z, r = sigmoid(gate(x_t, h)) of the update and reset gate
-        n = tanh(input_transform(x_t) + r * hidden_transform(h))        of the new gate, with reset_after
-        n = tanh(input_transform(x_t) + hidden_transform(r * h))        without it
-        h = (1 - z) * n + z * h
+    d_input: int
+    d_hidden: int
+    bias: bool
+    reset_after: bool = True
+    initializer: Initializer = XAVIER
+    gate_activation: ActivationConfig = ActivationConfig.Sigmoid
+    hidden_activation: ActivationConfig = ActivationConfig.Tanh
+    clip: float | None = None
 
-    Shapes: input (batch, seq, d_input) -> output (batch, seq, d_hidden); states (batch, d_hidden).
-    Dtypes: any float, the same for input, state and parameters.
-    Source: Cho et al. 2014, https://arxiv.org/abs/1406.1078.  PyTorch: torch.nn.GRU of one layer, whose gates lie in
-    one weight in the order reset, update, new.
-    """
+    def init(self, device: Device) -> GruCell:
+        """The cell with fresh parameters."""
+        return _new(GruCell, self, device)
 
+
+class _GruGates(Module):
     update_gate: GateController
     reset_gate: GateController
     new_gate: GateController
@@ -74,17 +75,9 @@ class Gru(Module):
     gate_activation: Activation
     hidden_activation: Activation
     clip: float | None
-    batch_first: bool = True
-    reverse: bool = False
 
-    @noting_layer
-    def forward(self, batched_input: Tensor, state: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """The hidden state after each step, and the last one; `state` None starts from zeros.
-
-        Burn gives the first alone.
-        """
-        gates = [self.update_gate, self.reset_gate, self.new_gate]
-        return unroll(self, batched_input, gates, self._step(), hidden_start(self, batched_input, state))
+    def _gates(self) -> list[GateController]:
+        return [self.update_gate, self.reset_gate, self.new_gate]
 
     def _step(self) -> Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]:
         gate, new = self.gate_activation.forward, self.hidden_activation.forward
@@ -114,6 +107,69 @@ class Gru(Module):
     def custom_content(self, content: Content) -> Content:
         """Sizes as Burn shows them."""
         return gate_sizes(self.update_gate, self.d_hidden, content).add("reset_after", self.reset_after)
+
+
+G = TypeVar("G", bound=_GruGates)
+
+
+def _new(kind: type[G], config: GruConfig | GruCellConfig, device: Device) -> G:
+    def gate() -> GateController:
+        return GateController.new(config.d_input, config.d_hidden, config.bias, config.initializer, device)
+
+    return kind(
+        update_gate=gate(),
+        reset_gate=gate(),
+        new_gate=gate(),
+        d_hidden=config.d_hidden,
+        reset_after=config.reset_after,
+        gate_activation=config.gate_activation.init(device),
+        hidden_activation=config.hidden_activation.init(device),
+        clip=config.clip,
+    )
+
+
+class Gru(_GruGates):
+    """A gated recurrent unit over a sequence.
+
+        z, r = sigmoid(gate(x_t, h)) of the update and reset gate
+        n = tanh(input_transform(x_t) + r * hidden_transform(h))        of the new gate, with reset_after
+        n = tanh(input_transform(x_t) + hidden_transform(r * h))        without it
+        h = (1 - z) * n + z * h
+
+    Shapes: input (batch, seq, d_input) -> output (batch, seq, d_hidden); states (batch, d_hidden).
+    Dtypes: any float, the same for input, state and parameters.
+    Source: Cho et al. 2014, https://arxiv.org/abs/1406.1078.  PyTorch: torch.nn.GRU of one layer, whose gates lie in
+    one weight in the order reset, update, new.
+    """
+
+    batch_first: bool = True
+    reverse: bool = False
+
+    @noting_layer
+    def forward(
+        self, batched_input: Tensor, state: Tensor | None = None, lengths: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """The hidden state after each step, and the last one; `state` None starts from zeros.
+
+        Burn gives the first alone.  `lengths` (batch,) are the numbers of steps of padded sequences: behind them the
+        output is 0, the last state is that of the last step, and a reversed layer begins there.
+        """
+        start = hidden_start(self, batched_input, state)
+        return unroll(self, batched_input, self._gates(), self._step(), start, lengths)
+
+
+class GruCell(_GruGates):
+    """One step of a Gru; its parameters are those of the layer.
+
+    Shapes: x (batch, d_input), state (batch, d_hidden) -> (batch, d_hidden).
+    Dtypes: any float, the same for input, state and parameters.
+    PyTorch: torch.nn.GRUCell.
+    """
+
+    @noting_layer
+    def forward(self, x: Tensor, state: Tensor | None = None) -> Tensor:
+        """The hidden state after the step; `state` None starts from zeros."""
+        return cell_step(self, self.d_hidden, x, self._gates(), self._step(), hidden_start(self, x, state))
 
 
 class BiGruConfig(RecurrentConfig):
@@ -158,15 +214,17 @@ class BiGru(Module):
     batch_first: bool
 
     @noting_layer
-    def forward(self, batched_input: Tensor, state: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """The hidden states of both directions after each step, and their last ones."""
+    def forward(
+        self, batched_input: Tensor, state: Tensor | None = None, lengths: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """The hidden states of both directions after each step, and their last ones; `lengths` as in Gru."""
         ahead, back = None, None
         if state is not None:
             batch = batch_of(self, batched_input, self.batch_first)
             require_state(self, "hidden", state, (2, batch, self.d_hidden))
             ahead, back = state.select_dim(0, 0), state.select_dim(0, 1)
-        output_ahead, ahead = self.forward_layer.forward(batched_input, ahead)
-        output_back, back = self.reverse_layer.forward(batched_input, back)
+        output_ahead, ahead = self.forward_layer.forward(batched_input, ahead, lengths)
+        output_back, back = self.reverse_layer.forward(batched_input, back, lengths)
         return Tensor.cat([output_ahead, output_back], 2), Tensor.stack([ahead, back], 0)
 
     def custom_content(self, content: Content) -> Content:

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 from collections.abc import Callable, Iterable
+from typing import TypeVar
 
 from burn_torch.core.errors import ArgumentError
 from burn_torch.module import Content, Module
 from burn_torch.module.initializer import Initializer
 from burn_torch.nn._layer import XAVIER, RecurrentConfig, fields_of, noting_layer
-from burn_torch.nn._recurrence import batch_of, gate_sizes, joined, parts, require_state, unroll
+from burn_torch.nn._recurrence import batch_of, cell_step, gate_sizes, joined, parts, require_state, unroll
 from burn_torch.nn.activation import Activation, ActivationConfig
 from burn_torch.nn.gate_controller import GateController
 from burn_torch.nn.lstm_state import LstmState
 from burn_torch.tensor import Device, Tensor, functional
 
-__all__ = ["BiLstm", "BiLstmConfig", "Lstm", "LstmConfig"]
+__all__ = ["BiLstm", "BiLstmConfig", "Lstm", "LstmCell", "LstmCellConfig", "LstmConfig"]
 
 _Pair = tuple[Tensor, Tensor]  # cell, hidden
 
@@ -41,27 +44,96 @@ class LstmConfig(RecurrentConfig):
 
     def init(self, device: Device) -> Lstm:
         """The layer with fresh parameters."""
-
-        def gate() -> GateController:
-            return GateController.new(self.d_input, self.d_hidden, self.bias, self.initializer, device)
-
-        return Lstm(
-            input_gate=gate(),
-            forget_gate=None if self.input_forget else gate(),
-            output_gate=gate(),
-            cell_gate=gate(),
-            d_hidden=self.d_hidden,
-            batch_first=self.batch_first,
-            reverse=self.reverse,
-            clip=self.clip,
-            input_forget=self.input_forget,
-            gate_activation=self.gate_activation.init(device),
-            cell_activation=self.cell_activation.init(device),
-            hidden_activation=self.hidden_activation.init(device),
-        )
+        return dataclasses.replace(_new(Lstm, self, device), batch_first=self.batch_first, reverse=self.reverse)
 
 
-class Lstm(Module):
+class LstmCellConfig(RecurrentConfig):
+    """One step of an LSTM; see LstmConfig for the fields."""
+
+    d_input: int
+    d_hidden: int
+    bias: bool
+    initializer: Initializer = XAVIER
+    clip: float | None = None
+    input_forget: bool = False
+    gate_activation: ActivationConfig = ActivationConfig.Sigmoid
+    cell_activation: ActivationConfig = ActivationConfig.Tanh
+    hidden_activation: ActivationConfig = ActivationConfig.Tanh
+
+    def init(self, device: Device) -> LstmCell:
+        """The cell with fresh parameters."""
+        return _new(LstmCell, self, device)
+
+
+class _LstmGates(Module):
+    input_gate: GateController
+    forget_gate: GateController | None
+    output_gate: GateController
+    cell_gate: GateController
+    d_hidden: int
+    clip: float | None
+    input_forget: bool
+    gate_activation: Activation
+    cell_activation: Activation
+    hidden_activation: Activation
+
+    def _gates(self) -> list[GateController]:
+        forget = [] if self.forget_gate is None else [self.forget_gate]
+        return [self.input_gate, *forget, self.output_gate, self.cell_gate]
+
+    def _start(self, state: LstmState | None, shape: tuple[int, int], x: Tensor) -> _Pair:
+        if state is None:
+            zeros = x.new_full(shape, 0.0)
+            return zeros, zeros
+        require_state(self, "cell", state.cell, shape)
+        return state.unpack()
+
+    def _step(self) -> Callable[[Tensor, _Pair], tuple[Tensor, _Pair]]:
+        gates = self._gates()
+        weight, bias = joined([gate.hidden_transform for gate in gates])
+        sizes = (self.d_hidden,) * len(gates)
+        gate = self.gate_activation.forward
+
+        def step(product: Tensor, pair: _Pair) -> tuple[Tensor, _Pair]:
+            cell, hidden = pair
+            values = parts(functional.linear(hidden, weight, bias) + product, sizes, 1)
+            i, o, g = gate(values[0]), gate(values[-2]), self.cell_activation.forward(values[-1])
+            f = 1.0 - i if self.forget_gate is None else gate(values[1])
+            cell = f * cell + i * g
+            if self.clip is not None:
+                cell = cell.clamp(-self.clip, self.clip)
+            hidden = o * self.hidden_activation.forward(cell)
+            return hidden, (cell, hidden)
+
+        return step
+
+    def custom_content(self, content: Content) -> Content:
+        """Sizes as Burn shows them."""
+        return gate_sizes(self.input_gate, self.d_hidden, content)
+
+
+G = TypeVar("G", bound=_LstmGates)
+
+
+def _new(kind: type[G], config: LstmConfig | LstmCellConfig, device: Device) -> G:
+    def gate() -> GateController:
+        return GateController.new(config.d_input, config.d_hidden, config.bias, config.initializer, device)
+
+    return kind(
+        input_gate=gate(),
+        forget_gate=None if config.input_forget else gate(),
+        output_gate=gate(),
+        cell_gate=gate(),
+        d_hidden=config.d_hidden,
+        clip=config.clip,
+        input_forget=config.input_forget,
+        gate_activation=config.gate_activation.init(device),
+        cell_activation=config.cell_activation.init(device),
+        hidden_activation=config.hidden_activation.init(device),
+    )
+
+
+class Lstm(_LstmGates):
     """Long short-term memory over a sequence.
 
         i, f, o = sigmoid(gate(x_t, h)) of the input, forget and output gate;  g = tanh(cell_gate(x_t, h))
@@ -74,25 +146,20 @@ class Lstm(Module):
     layer, whose gates lie in one weight in the order input, forget, cell, output, and whose state is (h, c).
     """
 
-    input_gate: GateController
-    forget_gate: GateController | None
-    output_gate: GateController
-    cell_gate: GateController
-    d_hidden: int
-    batch_first: bool
-    reverse: bool
-    clip: float | None
-    input_forget: bool
-    gate_activation: Activation
-    cell_activation: Activation
-    hidden_activation: Activation
+    batch_first: bool = True
+    reverse: bool = False
 
     @noting_layer
-    def forward(self, batched_input: Tensor, state: LstmState | None = None) -> tuple[Tensor, LstmState]:
-        """The hidden state after each step, and the last state; `state` None starts from zeros."""
-        output, pair = unroll(
-            self, batched_input, self._gates(), self._step(), lambda sizes: self._start(state, sizes, batched_input)
-        )
+    def forward(
+        self, batched_input: Tensor, state: LstmState | None = None, lengths: Tensor | None = None
+    ) -> tuple[Tensor, LstmState]:
+        """The hidden state after each step, and the last state; `state` None starts from zeros.
+
+        `lengths` (batch,) are the numbers of steps of padded sequences: behind them the output is 0, the last state is
+        that of the last step, and a reversed layer begins there.
+        """
+        start = functools.partial(self._start, state, x=batched_input)
+        output, pair = unroll(self, batched_input, self._gates(), self._step(), start, lengths)
         return output, LstmState(*pair)
 
     @noting_layer
@@ -131,39 +198,20 @@ class Lstm(Module):
             return Tensor.zeros((batch_size, 0, self.d_hidden), device), zeros if state is None else state
         return Tensor.stack([outputs[t] for t in range(seq_length)], 1), LstmState(*pair)
 
-    def _gates(self) -> list[GateController]:
-        forget = [] if self.forget_gate is None else [self.forget_gate]
-        return [self.input_gate, *forget, self.output_gate, self.cell_gate]
 
-    def _start(self, state: LstmState | None, shape: tuple[int, int], x: Tensor) -> _Pair:
-        if state is None:
-            zeros = x.new_full(shape, 0.0)
-            return zeros, zeros
-        require_state(self, "cell", state.cell, shape)
-        return state.unpack()
+class LstmCell(_LstmGates):
+    """One step of an Lstm; its parameters are those of the layer.
 
-    def _step(self) -> Callable[[Tensor, _Pair], tuple[Tensor, _Pair]]:
-        gates = self._gates()
-        weight, bias = joined([gate.hidden_transform for gate in gates])
-        sizes = (self.d_hidden,) * len(gates)
-        gate = self.gate_activation.forward
+    Shapes: x (batch, d_input), states (batch, d_hidden) -> states (batch, d_hidden).
+    Dtypes: any float, the same for input, state and parameters.
+    PyTorch: torch.nn.LSTMCell, whose state is (h, c).
+    """
 
-        def step(product: Tensor, pair: _Pair) -> tuple[Tensor, _Pair]:
-            cell, hidden = pair
-            values = parts(functional.linear(hidden, weight, bias) + product, sizes, 1)
-            i, o, g = gate(values[0]), gate(values[-2]), self.cell_activation.forward(values[-1])
-            f = 1.0 - i if self.forget_gate is None else gate(values[1])
-            cell = f * cell + i * g
-            if self.clip is not None:
-                cell = cell.clamp(-self.clip, self.clip)
-            hidden = o * self.hidden_activation.forward(cell)
-            return hidden, (cell, hidden)
-
-        return step
-
-    def custom_content(self, content: Content) -> Content:
-        """Sizes as Burn shows them."""
-        return gate_sizes(self.input_gate, self.d_hidden, content)
+    @noting_layer
+    def forward(self, x: Tensor, state: LstmState | None = None) -> LstmState:
+        """The state after the step; its hidden part is the output.  `state` None starts from zeros."""
+        start = functools.partial(self._start, state, x=x)
+        return LstmState(*cell_step(self, self.d_hidden, x, self._gates(), self._step(), start))
 
 
 class BiLstmConfig(RecurrentConfig):
@@ -202,15 +250,17 @@ class BiLstm(Module):
     batch_first: bool
 
     @noting_layer
-    def forward(self, batched_input: Tensor, state: LstmState | None = None) -> tuple[Tensor, LstmState]:
-        """The hidden states of both directions after each step, and their last states."""
+    def forward(
+        self, batched_input: Tensor, state: LstmState | None = None, lengths: Tensor | None = None
+    ) -> tuple[Tensor, LstmState]:
+        """The hidden states of both directions after each step, and their last states; `lengths` as in Lstm."""
         ahead, back = None, None
         if state is not None:
             shape = (2, batch_of(self, batched_input, self.batch_first), self.d_hidden)
             require_state(self, "cell", state.cell, shape)
             ahead, back = (part.squeeze_dim(0) for part in state.chunk(2, 0))
-        output_ahead, ahead = self.forward_layer.forward(batched_input, ahead)
-        output_back, back = self.reverse_layer.forward(batched_input, back)
+        output_ahead, ahead = self.forward_layer.forward(batched_input, ahead, lengths)
+        output_back, back = self.reverse_layer.forward(batched_input, back, lengths)
         return Tensor.cat([output_ahead, output_back], 2), LstmState.stack([ahead, back], 0)
 
     def custom_content(self, content: Content) -> Content:

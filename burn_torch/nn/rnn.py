@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import final
+from typing import TypeVar, final
 
 from burn_torch.module import Content, Module
 from burn_torch.module.initializer import Initializer
 from burn_torch.nn._layer import XAVIER, RecurrentConfig, fields_of, noting_layer
-from burn_torch.nn._recurrence import batch_of, gate_sizes, hidden_start, joined, require_state, unroll
+from burn_torch.nn._recurrence import batch_of, cell_step, gate_sizes, hidden_start, joined, require_state, unroll
 from burn_torch.nn.activation import Activation, ActivationConfig
 from burn_torch.nn.gate_controller import GateController
 from burn_torch.tensor import Device, Tensor, functional
 
-__all__ = ["BiRnn", "BiRnnConfig", "Rnn", "RnnConfig", "RnnState"]
+__all__ = ["BiRnn", "BiRnnConfig", "Rnn", "RnnCell", "RnnCellConfig", "RnnConfig", "RnnState"]
 
 
 @final
@@ -50,38 +51,29 @@ class RnnConfig(RecurrentConfig):
 
     def init(self, device: Device) -> Rnn:
         """The layer with fresh parameters."""
-        return Rnn(
-            gate=GateController.new(self.d_input, self.d_hidden, self.bias, self.initializer, device),
-            d_hidden=self.d_hidden,
-            batch_first=self.batch_first,
-            reverse=self.reverse,
-            clip=self.clip,
-            hidden_activation=self.hidden_activation.init(device),
-        )
+        return dataclasses.replace(_new(Rnn, self, device), batch_first=self.batch_first, reverse=self.reverse)
 
 
-class Rnn(Module):
-    """h = tanh(gate(x_t, h)) over a sequence.
+class RnnCellConfig(RecurrentConfig):
+    """One step of a plain recurrent layer; see RnnConfig for the fields."""
 
-    Shapes: input (batch, seq, d_input) -> output (batch, seq, d_hidden), or (seq, batch, ...) without batch_first;
-    states (batch, d_hidden).
-    Dtypes: any float, the same for input, state and parameters.
-    Source: Elman 1990, https://doi.org/10.1207/s15516709cog1402_1.  PyTorch: torch.nn.RNN of one layer.
-    """
+    d_input: int
+    d_hidden: int
+    bias: bool
+    initializer: Initializer = XAVIER
+    clip: float | None = None
+    hidden_activation: ActivationConfig = ActivationConfig.Tanh
 
+    def init(self, device: Device) -> RnnCell:
+        """The cell with fresh parameters."""
+        return _new(RnnCell, self, device)
+
+
+class _RnnGate(Module):
     gate: GateController
     d_hidden: int
-    batch_first: bool
-    reverse: bool
     clip: float | None
     hidden_activation: Activation
-
-    @noting_layer
-    def forward(self, batched_input: Tensor, state: RnnState | None = None) -> tuple[Tensor, RnnState]:
-        """The hidden state after each step, and the last one; `state` None starts from zeros."""
-        start = hidden_start(self, batched_input, None if state is None else state.hidden)
-        output, hidden = unroll(self, batched_input, [self.gate], self._step(), start)
-        return output, RnnState(hidden)
 
     def _step(self) -> Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]:
         weight, bias = joined([self.gate.hidden_transform])
@@ -97,6 +89,59 @@ class Rnn(Module):
     def custom_content(self, content: Content) -> Content:
         """Sizes as Burn shows them."""
         return gate_sizes(self.gate, self.d_hidden, content)
+
+
+G = TypeVar("G", bound=_RnnGate)
+
+
+def _new(kind: type[G], config: RnnConfig | RnnCellConfig, device: Device) -> G:
+    return kind(
+        gate=GateController.new(config.d_input, config.d_hidden, config.bias, config.initializer, device),
+        d_hidden=config.d_hidden,
+        clip=config.clip,
+        hidden_activation=config.hidden_activation.init(device),
+    )
+
+
+class Rnn(_RnnGate):
+    """h = tanh(gate(x_t, h)) over a sequence.
+
+    Shapes: input (batch, seq, d_input) -> output (batch, seq, d_hidden), or (seq, batch, ...) without batch_first;
+    states (batch, d_hidden).
+    Dtypes: any float, the same for input, state and parameters.
+    Source: Elman 1990, https://doi.org/10.1207/s15516709cog1402_1.  PyTorch: torch.nn.RNN of one layer.
+    """
+
+    batch_first: bool = True
+    reverse: bool = False
+
+    @noting_layer
+    def forward(
+        self, batched_input: Tensor, state: RnnState | None = None, lengths: Tensor | None = None
+    ) -> tuple[Tensor, RnnState]:
+        """The hidden state after each step, and the last one; `state` None starts from zeros.
+
+        `lengths` (batch,) are the numbers of steps of padded sequences: behind them the output is 0, the last state is
+        that of the last step, and a reversed layer begins there.
+        """
+        start = hidden_start(self, batched_input, None if state is None else state.hidden)
+        output, hidden = unroll(self, batched_input, [self.gate], self._step(), start, lengths)
+        return output, RnnState(hidden)
+
+
+class RnnCell(_RnnGate):
+    """One step of an Rnn; its parameters are those of the layer.
+
+    Shapes: x (batch, d_input), state (batch, d_hidden) -> (batch, d_hidden).
+    Dtypes: any float, the same for input, state and parameters.
+    PyTorch: torch.nn.RNNCell.
+    """
+
+    @noting_layer
+    def forward(self, x: Tensor, state: RnnState | None = None) -> RnnState:
+        """The state after the step; `state` None starts from zeros."""
+        start = hidden_start(self, x, None if state is None else state.hidden)
+        return RnnState(cell_step(self, self.d_hidden, x, [self.gate], self._step(), start))
 
 
 class BiRnnConfig(RecurrentConfig):
@@ -132,15 +177,17 @@ class BiRnn(Module):
     batch_first: bool
 
     @noting_layer
-    def forward(self, batched_input: Tensor, state: RnnState | None = None) -> tuple[Tensor, RnnState]:
-        """The hidden states of both directions after each step, and their last ones."""
+    def forward(
+        self, batched_input: Tensor, state: RnnState | None = None, lengths: Tensor | None = None
+    ) -> tuple[Tensor, RnnState]:
+        """The hidden states of both directions after each step, and their last ones; `lengths` as in Rnn."""
         ahead, back = None, None
         if state is not None:
             batch = batch_of(self, batched_input, self.batch_first)
             require_state(self, "hidden", state.hidden, (2, batch, self.d_hidden))
             ahead, back = (RnnState(state.hidden.select_dim(0, i)) for i in (0, 1))
-        output_ahead, ahead = self.forward_layer.forward(batched_input, ahead)
-        output_back, back = self.reverse_layer.forward(batched_input, back)
+        output_ahead, ahead = self.forward_layer.forward(batched_input, ahead, lengths)
+        output_back, back = self.reverse_layer.forward(batched_input, back, lengths)
         return Tensor.cat([output_ahead, output_back], 2), RnnState(Tensor.stack([ahead.hidden, back.hidden], 0))
 
     def custom_content(self, content: Content) -> Content:

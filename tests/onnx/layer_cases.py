@@ -65,6 +65,15 @@ def state(*shape: int) -> Callable[[np.random.Generator], nn.LstmState]:
     return lambda rng: nn.LstmState(floats(*shape)(rng), floats(*shape)(rng))
 
 
+class _OfLengths(Module):
+    """A recurrent layer over padded sequences."""
+
+    layer: nn.StackedLstm
+
+    def forward(self, x: Tensor, lengths: Tensor) -> Any:
+        return self.layer.forward(x, None, lengths)
+
+
 X = floats(3, 6)
 IMAGE = floats(2, 4, 7, 9)
 SEQ = floats(2, 5, 8)
@@ -233,6 +242,14 @@ CASES: dict[str, Case] = {
     "Gru, reset before": case(nn.GruConfig(8, 6, False, reset_after=False), SEQ),
     "Lstm": case(nn.LstmConfig(8, 6, True), SEQ),
     "Lstm, state": case(nn.LstmConfig(8, 6, True, reverse=True), SEQ, state(2, 6)),
+    **{f"{kind}Cell": case(getattr(nn, f"{kind}CellConfig")(6, 5, True), X) for kind in ("Gru", "Lstm", "Rnn")},
+    **{
+        f"Stacked{kind}": case(getattr(nn, f"Stacked{kind}Config")(8, 6, 2, True, bidirectional=kind == "Lstm"), SEQ)
+        for kind in ("Gru", "Lstm", "Rnn")
+    },
+    "StackedLstm, padded": case(
+        _OfLengths(nn.StackedLstmConfig(8, 6, 2, True, bidirectional=True).init(CPU)), SEQ, whole(6, 2)
+    ),
     "BiRnn": case(nn.BiRnnConfig(8, 6, True), SEQ),
     "BiGru": case(nn.BiGruConfig(8, 6, True), SEQ),
     "BiLstm": case(nn.BiLstmConfig(8, 6, True), SEQ),

@@ -419,8 +419,11 @@ def _inputs() -> dict[str, dict[str, Any]]:
         right[name] = {"x": image}
     for name in ("LayerNorm", "RmsNorm", "Linear", "SwiGlu", "PositionWiseFeedForward", "PRelu", "GLU"):
         right[name] = {"x": rows}
-    for name in ("Lstm", "BiLstm", "Gru", "BiGru", "Rnn", "BiRnn", "PositionalEncoding"):
-        right[name] = {"x": words, "batched_input": words, "state": None}
+    recurrent = [f"{way}{kind}" for way in ("", "Bi", "Stacked") for kind in ("Lstm", "Gru", "Rnn")]
+    for name in (*recurrent, "PositionalEncoding"):
+        right[name] = {"x": words, "batched_input": words, "state": None, "lengths": None}
+    for name in ("LstmCell", "GruCell", "RnnCell"):
+        right[name] = {"x": rows, "state": None}
     right["Embedding"] = {"x": tensor(2, 3, dtype="i8"), "indices": tensor(2, 3, dtype="i8")}
     right["PixelShuffle"] = {"x": tensor(2, 16, 3, 3)}
     for name in ("TransformerEncoderLayer", "TransformerDecoderLayer", "RotaryEncoding"):

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from enum import Enum
 
-from burn_torch.backend.base import computes_at_once
 from burn_torch.core.dtype import DType
 from burn_torch.core.errors import ArgumentError, ShapeError
 from burn_torch.module import Module
 from burn_torch.nn._layer import Rules, in_layer
 from burn_torch.tensor import Device, Tensor
 
-__all__ = ["Reduction", "as_type", "class_weights", "range_on_host", "reduced", "require_weights", "same_shape"]
+__all__ = ["Reduction", "as_type", "class_weights", "reduced", "require_weights", "same_shape"]
 
 
 class Reduction(Enum):
@@ -72,17 +71,6 @@ def same_shape(loss: Module, **inputs: Tensor) -> None:
 def as_type(x: Tensor, dtype: DType) -> Tensor:
     """x in an element type."""
     return x if x.dtype is dtype else x.cast(dtype)
-
-
-def range_on_host(x: Tensor) -> tuple[float, float] | None:
-    """The least and the largest element, where they can be read at once: on the host, of a value that is no trace.
-
-    None elsewhere, and for a tensor without elements; a NaN makes both NaN.
-    """
-    if x.spec.place != "cpu" or not x.spec.numel or not computes_at_once(x.backend):
-        return None
-    plain = x.no_grad()
-    return float(plain.min()), float(plain.max())
 
 
 # -- weights of classes ---------------------------------------------------------------------------------

@@ -6,8 +6,8 @@ from burn_torch import ops
 from burn_torch.config import Config
 from burn_torch.core.dtype import DType
 from burn_torch.core.errors import ArgumentError, DTypeError, ShapeError
-from burn_torch.nn._layer import InlineLayer, Rules, noting_layer
-from burn_torch.nn.loss._reduction import as_type, class_weights, range_on_host, require_weights, same_shape
+from burn_torch.nn._layer import InlineLayer, Rules, noting_layer, range_on_host
+from burn_torch.nn.loss._reduction import as_type, class_weights, require_weights, same_shape
 from burn_torch.ops.op import Op
 from burn_torch.tensor import Device, Tensor
 from burn_torch.tensor.apply import apply

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 
 from burn_torch.core.errors import ArgumentError
-from burn_torch.nn._layer import InlineLayer, ParameterlessConfig, Rules, in_layer
-from burn_torch.nn.loss._reduction import Reduction, range_on_host, reduced, same_shape
+from burn_torch.nn._layer import InlineLayer, ParameterlessConfig, Rules, in_layer, range_on_host
+from burn_torch.nn.loss._reduction import Reduction, reduced, same_shape
 from burn_torch.tensor import Tensor
 
 __all__ = [

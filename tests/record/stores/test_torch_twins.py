@@ -73,6 +73,21 @@ def cross_attention(layer: Any, x: Tensor) -> Tensor:
     return output
 
 
+def hidden(layer: Any, x: Tensor) -> Tensor:
+    output: Tensor = layer.forward(x).hidden
+    return output
+
+
+def first_class(layer: Any, x: Tensor) -> Tensor:
+    output: Tensor = layer.forward(x, Tensor.from_ints([0] * x.shape[0], x.device))
+    return output
+
+
+def log_prob(layer: Any, x: Tensor) -> Tensor:
+    output: Tensor = layer.log_prob(x)
+    return output
+
+
 def deformed(layer: Any, x: Tensor) -> Tensor:
     output: Tensor = layer.forward(x, Tensor.cat([x, x], 1)[:, :, 1:, 1:])
     return output
@@ -133,6 +148,20 @@ class TorchShared(torch.nn.Module):
         )
         output: torch.Tensor = self.out_proj(attended.transpose(1, 2).flatten(2))
         return output
+
+
+class TorchHead(torch.nn.LinearCrossEntropyLoss):
+    """The loss where each target is class 0."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:  # type: ignore[override]  # of one input
+        return super().forward(x, torch.zeros(len(x), dtype=torch.int64)).reshape(1)
+
+
+class TorchAdaptive(torch.nn.AdaptiveLogSoftmaxWithLoss):
+    """All logarithms, by which every parameter is seen."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:  # type: ignore[override]  # of one input
+        return self.log_prob(x)
 
 
 def first(output: Any) -> Any:
@@ -198,6 +227,22 @@ CASES: dict[str, tuple[Any, Callable[[], Any], tuple[int, ...], Callable[[Any, T
     "rnn": (nn.RnnConfig(3, 4, True), lambda: T.RNN(3, 4, batch_first=True), (2, 5, 3), recurrent, 1),
     "rnn, both ways": (
         nn.BiRnnConfig(3, 4, True), lambda: T.RNN(3, 4, batch_first=True, bidirectional=True), (2, 5, 3), recurrent, 1),
+    "lstm, layers both ways": (
+        nn.StackedLstmConfig(3, 4, 2, True, bidirectional=True),
+        lambda: T.LSTM(3, 4, 2, batch_first=True, bidirectional=True), (2, 5, 3), recurrent, 1),
+    "gru, layers": (nn.StackedGruConfig(3, 4, 3, True), lambda: T.GRU(3, 4, 3, batch_first=True), (2, 5, 3), recurrent,
+        1),
+    "rnn, layers": (
+        nn.StackedRnnConfig(3, 4, 2, False), lambda: T.RNN(3, 4, 2, bias=False, batch_first=True), (2, 5, 3), recurrent,
+        1),
+    "lstm, cell": (nn.LstmCellConfig(3, 4, True), lambda: T.LSTMCell(3, 4), (2, 3), hidden, 1),
+    "gru, cell": (nn.GruCellConfig(3, 4, True), lambda: T.GRUCell(3, 4), (2, 3), plain, 1),
+    "rnn, cell": (nn.RnnCellConfig(3, 4, True), lambda: T.RNNCell(3, 4), (2, 3), hidden, 1),
+    "linear cross entropy": (
+        nn.LinearCrossEntropyLossConfig(3, 4, bias=True), lambda: TorchHead(3, 4, bias=True), (2, 3), first_class, 1),
+    "adaptive log softmax": (
+        nn.AdaptiveLogSoftmaxWithLossConfig(6, 9, [3, 5], div_value=2.0, head_bias=True),
+        lambda: TorchAdaptive(6, 9, [3, 5], 2.0, True), (2, 6), log_prob, 1),
     "attention": (
         nn.MultiHeadAttentionConfig(8, 2, dropout=0.0), lambda: T.MultiheadAttention(8, 2, batch_first=True),
         (2, 5, 8), attention, 3),
