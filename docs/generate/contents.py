@@ -59,7 +59,7 @@ def contents(docs: Path) -> str:
     decisions = sorted((docs / "decisions").glob("*.md"))
     text = section("Building blocks", blocks, docs)
     text += section("Reference", [docs / "reference" / "index.md", docs / "parity.md"], docs)
-    work = [docs / name for name in ("house.md", "style.md", "fuzzing.md", "deprecation.md")]
+    work = [docs / name for name in ("house.md", "style.md", "fuzzing.md", "conformance.md", "deprecation.md")]
     text += section("Working on the project", work, docs)
     text += section("Decisions", decisions, docs)
     return text

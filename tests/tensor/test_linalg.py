@@ -414,3 +414,16 @@ def test_systems_of_many_samples_broadcast_as_those_of_one() -> None:
             (vmap(lambda b, f=function: f(a[0], b))(b), [function(a[0], b[i]) for i in range(4)]),
         ):
             np.testing.assert_allclose(np.asarray(ours), np.stack([np.asarray(y) for y in one]), atol=1e-12)
+
+
+@pytest.mark.parametrize("leaf", LEAVES)
+@pytest.mark.parametrize(
+    ("first", "second", "dim"), [((1, 2, 3), (2, 1, 3), -2), ((3,), (2, 1), 1), ((2, 1), (3,), -1)]
+)
+def test_cosine_similarity_counts_a_broadcast_number_as_often_as_it_stands(
+    leaf: str, first: tuple[int, ...], second: tuple[int, ...], dim: int
+) -> None:
+    x, y = regular(*first), regular(*second, seed=1)
+    expected = torch.nn.functional.cosine_similarity(torch.from_numpy(x), torch.from_numpy(y), dim).numpy()
+    actual = np.asarray(linalg.cosine_similarity(on(leaf, x), on(leaf, y), dim).squeeze_dim(dim))
+    np.testing.assert_allclose(actual, expected, rtol=1e-13)

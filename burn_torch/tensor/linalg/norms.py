@@ -200,8 +200,12 @@ def cosine_similarity(x1: Tensor, x2: Tensor, dim: int, eps: float | None = None
     require_tensor(x2, "x2")
     least = _smallest(x1.dtype) if eps is None else real(eps, "eps")
     at = axis(x1 if x1.ndim >= x2.ndim else x2, dim) - max(x1.ndim, x2.ndim)
+    pair = [x.unsqueeze(-at) if x.ndim < -at else x for x in (x1, x2)]
+    count = max(x.shape[at] for x in pair)
     directions, lengths = [], []
-    for x in (x1, x2):
+    for x in pair:
+        if x.shape[at] == 1 < count:  # one number stands for a vector as long as the other's
+            x = x.expand([count if i == x.ndim + at else n for i, n in enumerate(x.shape)])
         wide = widen(x)
         largest = wide.detach().abs().max_dim(at).clamp_min(_TINY)  # a scale: the cosine does not depend on it
         direction = wide / largest
