@@ -43,7 +43,16 @@ _EXPORTS: Final = {
     "core.ambient": ("seed",),
     "module.scope": ("StepScope",),
     "ops.op": ("op",),
-    "tensor": ("BroadcastWarning", "ComplexTensor", "Device", "Gradients", "Tensor", "linalg"),
+    "tensor": (
+        "BroadcastWarning",
+        "ComplexTensor",
+        "CsrTensor",
+        "Device",
+        "Gradients",
+        "JaggedTensor",
+        "Tensor",
+        "linalg",
+    ),
     "transform": (
         "MemoryLimitWarning",
         "PerSampleLoopWarning",

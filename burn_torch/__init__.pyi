@@ -61,8 +61,10 @@ from burn_torch.module.scope import StepScope as StepScope
 from burn_torch.ops.op import op as op
 from burn_torch.tensor import BroadcastWarning as BroadcastWarning
 from burn_torch.tensor import ComplexTensor as ComplexTensor
+from burn_torch.tensor import CsrTensor as CsrTensor
 from burn_torch.tensor import Device as Device
 from burn_torch.tensor import Gradients as Gradients
+from burn_torch.tensor import JaggedTensor as JaggedTensor
 from burn_torch.tensor import Tensor as Tensor
 from burn_torch.tensor import linalg as linalg
 from burn_torch.transform import MemoryLimitWarning as MemoryLimitWarning

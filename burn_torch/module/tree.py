@@ -1,6 +1,6 @@
 """Trees: immutable values of declared fields; how to walk them, and how to make one with other nodes.
 
-Fields that hold a Module, Param, RunningState, Tensor or ComplexTensor, alone or in a list, tuple or dict, are nodes;
+Fields that hold a Module, Param, RunningState, Tensor or Compound, alone or in a list, tuple or dict, are nodes;
 all other fields are constants.  Order is that of declaration.
 """
 
@@ -18,7 +18,8 @@ from burn_torch.module.field_dict import settled
 from burn_torch.module.param import Param
 from burn_torch.module.running_state import RunningState
 from burn_torch.module.scalar import Scalar
-from burn_torch.tensor import ComplexTensor, Tensor
+from burn_torch.tensor import Tensor
+from burn_torch.tensor.compound import Compound
 
 __all__ = [
     "LEAVES",
@@ -187,7 +188,7 @@ def _refuse_deletion(self: Tree, name: str) -> NoReturn:
 
 def is_node(value: object) -> bool:
     """Returns whether a field's value belongs to the tree (a container does if anything in it does)."""
-    if isinstance(value, Tree | Param | RunningState | Tensor | ComplexTensor):
+    if isinstance(value, Tree | Param | RunningState | Tensor | Compound):
         return True
     if isinstance(value, tuple | list):
         return any(map(is_node, value))
@@ -203,8 +204,8 @@ def children(value: Any) -> Iterator[tuple[str, Any]]:
         items: Any = ((name, fields[name]) for name in value.__module_fields__)
     elif isinstance(value, dict):
         items = ((str(key), item) for key, item in value.items())
-    elif isinstance(value, ComplexTensor):
-        items = (("real", value.real), ("imag", value.imag))
+    elif isinstance(value, Compound):
+        items = value._tensors().items()
     else:
         items = ((str(i), item) for i, item in enumerate(value))
     return ((name, item) for name, item in items if is_node(item))

@@ -344,6 +344,82 @@ def _(n, many, x):
     return ranks - _amin(ranks, dims=(1,))
 
 
+# -- segments: the segments of all samples stand behind each other, what lies between two samples is one more ----------
+_cat: Final = REGISTRY["cat"]
+_slice: Final = REGISTRY["slice"]
+_pad: Final = REGISTRY["pad"]
+_segment_ids: Final = REGISTRY["segment_ids"]
+_segment_expand: Final = REGISTRY["segment_expand"]
+_segment_reduce: Final = REGISTRY["segment_reduce"]
+_grouped_matmul: Final = REGISTRY["grouped_matmul"]
+_grouped_outer: Final = REGISTRY["grouped_outer"]
+
+
+def _joined_offsets(n: int, many: bool, offsets: Primitive, length: int) -> Any:
+    """Offsets of n samples of `length` entries each as those of n * (groups + 1) segments of all entries."""
+    ends = _below(n, beside(n, many, offsets), length)
+    flat = _reshape(ends, shape=(n * ends.shape[1],))
+    return _cat(flat, flat.new_full((1,), n * length), dim=0)
+
+
+def _without_gaps(n: int, y: Primitive) -> Primitive:
+    """Results of the segments of samples, without what lies behind the last one of each."""
+    apart = _unfold(n, y)
+    return _slice(apart, ranges=tuple((0, size - (i == 1), 1) for i, size in enumerate(apart.shape)))
+
+
+def _with_gaps(x: Primitive) -> Primitive:
+    """Entries (n, groups, ...) of the segments of samples, with zeros for what lies behind the last one of each."""
+    return _fold(_pad(x, 0.0 if x.dtype.is_float else 0, padding=tuple((0, int(i == 1)) for i in range(x.ndim)),
+                      mode="constant"))  # fmt: skip
+
+
+def _last(x: Primitive) -> Primitive:
+    """The samples behind the entries, where they are features."""
+    return _permute(x, axes=(1, 0, *range(2, x.ndim)))
+
+
+@_segment_ids.batched
+def _(n, many, offsets, *, length):
+    groups = offsets.shape[1]
+    ids = _unfold(n, _segment_ids(_joined_offsets(n, True, offsets, length), length=n * length))
+    return ids - _below(n, ids.new_full((n, 1), 0), groups)
+
+
+@_segment_expand.batched
+def _(n, many, x, offsets, *, length):
+    if not many[1]:
+        return _last(_segment_expand(_last(x), offsets, length=length))
+    joined = _joined_offsets(n, True, offsets, length)
+    return _unfold(n, _segment_expand(_with_gaps(beside(n, many[0], x)), joined, length=n * length))
+
+
+@_segment_reduce.batched
+def _(n, many, x, offsets, *, reduction):
+    if not many[1]:
+        return _last(_segment_reduce(_last(x), offsets, reduction=reduction))
+    x = beside(n, many[0], x)
+    joined = _joined_offsets(n, True, offsets, x.shape[1])
+    return _without_gaps(n, _segment_reduce(_fold(x), joined, reduction=reduction))
+
+
+@_grouped_matmul.batched
+def _(n, many, x, weight, offsets):
+    if not many[1] and not many[2]:  # each row of each sample is a row of its group
+        y = _grouped_matmul(_fold(_last(x)), weight, _cast(offsets, dtype=DType.I64) * n)
+        return _last(_reshape(y, shape=(y.shape[0] // n, n, y.shape[1])))
+    x, weight = beside(n, many[0], x), beside(n, many[1], weight)
+    joined = _joined_offsets(n, many[2], offsets, x.shape[1])
+    return _unfold(n, _grouped_matmul(_fold(x), _with_gaps(weight), joined))
+
+
+@_grouped_outer.batched
+def _(n, many, x, y, offsets):
+    x, y = beside(n, many[0], x), beside(n, many[1], y)
+    joined = _joined_offsets(n, many[2], offsets, x.shape[1])
+    return _without_gaps(n, _grouped_outer(_fold(x), _fold(y), joined))
+
+
 @_linear_index.batched
 def _(n, many, indices, *, sizes):
     y = _linear_index(indices, sizes=sizes)

@@ -71,7 +71,7 @@ def _torch_embedding_backward(call: Call) -> Candidate:
         # sorts the indices and sums each row in one order; embedding_dense_backward gave other bits from run to run
         # at 100,000 indices into 50 rows, and took twice as long at 8,192 into 30,000 (H200, torch 2.11)
         y = g.new_zeros((rows, width))
-        return y.index_put_((indices.reshape(-1),), g.reshape(-1, width), accumulate=True)
+        return y.index_put_((indices.reshape(-1),), g.reshape(indices.numel(), width), accumulate=True)
 
     return indexing(call, run, rows)
 
@@ -80,7 +80,7 @@ def _add_rows_on_host(y: Array, g: Array, indices: Array) -> Array:
     """Adds rows of g to the rows of y at indices; an index outside of y has no row."""
     indices = indices.reshape(-1)
     known = (indices >= 0) & (indices < len(y))
-    np.add.at(y, indices[known], g.reshape(-1, g.shape[-1])[known])
+    np.add.at(y, indices[known], g.reshape(indices.size, g.shape[-1])[known])
     return y
 
 
@@ -126,7 +126,7 @@ def _add_rows(call: Call) -> Candidate:
     place = call.results[0].place
 
     def run(x: torch.Tensor, g: torch.Tensor, indices: torch.Tensor) -> torch.Tensor:
-        indices, g = indices.reshape(-1), g.reshape(-1, x.shape[1])
+        indices, g = indices.reshape(-1), g.reshape(indices.numel(), x.shape[1])
         return x.index_add_(0, indices, g) if place == "cpu" else x.index_put_((indices,), g, accumulate=True)
 
     return indexing(call, run, call.tensor(0).shape[0], position=2)

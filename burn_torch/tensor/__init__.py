@@ -11,6 +11,7 @@ from burn_torch.tensor import flex as flex
 from burn_torch.tensor import functional as functional
 from burn_torch.tensor import grid as grid
 from burn_torch.tensor import linalg as linalg
+from burn_torch.tensor import segments as segments
 from burn_torch.tensor import signal as signal
 from burn_torch.tensor import stats as stats
 from burn_torch.tensor._indexing import s as s
@@ -19,9 +20,11 @@ from burn_torch.tensor.broadcasting import BroadcastWarning as BroadcastWarning
 from burn_torch.tensor.capturing import CapturedOperations as CapturedOperations
 from burn_torch.tensor.capturing import CaptureScope as CaptureScope
 from burn_torch.tensor.complex_tensor import *
+from burn_torch.tensor.csr_tensor import *
 from burn_torch.tensor.device import *
 from burn_torch.tensor.gradients import ConstantGradientsWarning as ConstantGradientsWarning
 from burn_torch.tensor.gradients import Gradients as Gradients
+from burn_torch.tensor.jagged_tensor import *
 from burn_torch.tensor.options import AttentionModuleOptions as AttentionModuleOptions
 from burn_torch.tensor.options import ConvOptions as ConvOptions
 from burn_torch.tensor.options import ConvTransposeOptions as ConvTransposeOptions
@@ -45,7 +48,7 @@ from burn_torch.tensor.report import check_closeness as check_closeness
 from burn_torch.tensor.tensor import Tensor as Tensor
 from burn_torch.tensor.transaction import *
 
-_list_exports(globals(), "activation", "flex", "functional", "grid", "linalg", "signal", "stats")
+_list_exports(globals(), "activation", "flex", "functional", "grid", "linalg", "segments", "signal", "stats")
 for _home in (linalg, functional, activation, signal, flex):
     _HOMES.update(dict.fromkeys(_home.__all__, _home.__name__.rpartition(".")[2]))
 _refuse_calls(__name__, "Tensor.from_data(values, device)")

@@ -6,9 +6,9 @@ Element types, rows, kernels and transforms know real numbers alone; all that is
 from __future__ import annotations
 
 import builtins
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import ClassVar, Final, Self, TypeAlias, final
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final, Self, TypeAlias, final
 
 import numpy as np
 import torch
@@ -25,6 +25,7 @@ from burn_torch.ops.value import Primitive
 from burn_torch.tensor._arguments import integer
 from burn_torch.tensor._complex_functions import ComplexFunctions
 from burn_torch.tensor.apply import NUMBERS, require_tensor
+from burn_torch.tensor.compound import Compound
 from burn_torch.tensor.device import Device
 from burn_torch.tensor.gradients import Gradients
 from burn_torch.tensor.printing import block, options_for
@@ -50,7 +51,7 @@ def _of_parts(name: str) -> Callable[..., ComplexTensor]:
 
 @final
 @dataclass(frozen=True, eq=False, repr=False)
-class ComplexTensor(ComplexFunctions):
+class ComplexTensor(ComplexFunctions, Compound):
     """Complex numbers: two real tensors of one shape, element type and device.
 
         z = ComplexTensor.from_data([1 + 2j, 3 - 1j], Device.cpu())
@@ -62,8 +63,6 @@ class ComplexTensor(ComplexFunctions):
     Raises: ShapeError, DTypeError, DeviceError where the parts differ.
     PyTorch: a tensor of complex64 or complex128.
     """
-
-    __array_ufunc__: ClassVar[None] = None  # numpy's numbers and arrays leave operators to this class
 
     def __post_init__(self) -> None:
         require_tensor(self.real, "real")
@@ -244,10 +243,6 @@ class ComplexTensor(ComplexFunctions):
         """`function` of each part: right for what is linear over real numbers, such as moves and sums."""
         return ComplexTensor(function(self.real), function(self.imag))
 
-    def _with_fields(self, changed: Mapping[str, Tensor]) -> ComplexTensor:
-        """The same with another part: how trees are rebuilt."""
-        return replace(self, **changed)
-
     def __getitem__(self, item: object) -> ComplexTensor:
         return self.map(lambda part: part[item])
 
@@ -269,10 +264,7 @@ class ComplexTensor(ComplexFunctions):
     mean_dim = _of_parts("mean_dim")
     cumsum = _of_parts("cumsum")
     cast = _of_parts("cast")
-    to_device = _of_parts("to_device")
-    detach = _of_parts("detach")
     no_grad = _of_parts("no_grad")
-    inner = _of_parts("inner")
     require_grad = _of_parts("require_grad")
 
     def grad(self, gradients: Gradients) -> ComplexTensor | None:

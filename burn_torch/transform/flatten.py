@@ -23,7 +23,8 @@ from burn_torch.module import Param, ParamId, RunningState
 from burn_torch.module.field_dict import FieldDict
 from burn_torch.module.tree import LEAVES, Tree, children, walk
 from burn_torch.ops.value import Primitive, Value
-from burn_torch.tensor import ComplexTensor, Gradients, Tensor
+from burn_torch.tensor import Gradients, Tensor
+from burn_torch.tensor.compound import Compound
 from burn_torch.tensor.tensor import CutTensor
 from burn_torch.transform.constant import constant_key
 from burn_torch.transform.moved import Moved
@@ -328,8 +329,8 @@ class Walk:
             return self._take_once(value, self._tensor)
         if isinstance(value, Tree):
             return self._shared_tree(value) if id(value) in self._several else self.tree(value)
-        if kind in (tuple, FieldDict, list, dict, ComplexTensor) or (
-            isinstance(value, tuple) and hasattr(kind, "_fields")
+        if kind in (tuple, FieldDict, list, dict) or (
+            isinstance(value, Compound) or (isinstance(value, tuple) and hasattr(kind, "_fields"))
         ):
             parts = opened(value)
             assert parts is not None

@@ -18,7 +18,7 @@ from burn_torch.module.field_dict import FieldDict
 from burn_torch.module.param import ParamMapper
 from burn_torch.module.tree import Tree
 from burn_torch.ops.value import Primitive
-from burn_torch.tensor import QuantizedTensor, Tensor
+from burn_torch.tensor import CsrTensor, QuantizedTensor, Tensor
 
 __all__ = [
     "CONTAINERS",
@@ -356,6 +356,10 @@ CONTAINERS: Final[dict[type[Any], tuple[_Open, _Close]]] = {
             [q.codes, q.scales, q.outer_scales],
         ),
         lambda names, values: QuantizedTensor(*values, *names),
+    ),
+    CsrTensor: (
+        lambda a: (("values", "columns", ("offsets", a.cols)), [a.values, a.columns, a.offsets]),
+        lambda names, values: CsrTensor.of_parts(values[0], values[1], values[2], names[2][1]),
     ),
     GradientsParams: (
         lambda grads: (tuple(grads), [gradient for _, gradient in grads.items()]),
