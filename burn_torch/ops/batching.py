@@ -355,7 +355,7 @@ _grouped_matmul: Final = REGISTRY["grouped_matmul"]
 _grouped_outer: Final = REGISTRY["grouped_outer"]
 
 
-def _joined_offsets(n: int, many: bool, offsets: Primitive, length: int) -> Any:
+def _joined_offsets(n: int, many: bool, offsets: Primitive, length: int) -> Primitive:
     """Offsets of n samples of `length` entries each as those of n * (groups + 1) segments of all entries."""
     ends = _below(n, beside(n, many, offsets), length)
     flat = _reshape(ends, shape=(n * ends.shape[1],))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from typing import Any, Self
+from typing import Self
 
 from burn_torch.tensor.apply import ComputesWithTensors
 from burn_torch.tensor.device import Device
@@ -27,7 +27,7 @@ class Compound(ComputesWithTensors):
         values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}  # type: ignore[arg-type]  # each is a dataclass
         return {name: value for name, value in values.items() if isinstance(value, Tensor)}
 
-    def _with_fields(self, changed: Mapping[str, Any]) -> Self:
+    def _with_fields(self, changed: Mapping[str, object]) -> Self:
         """The same with other tensors: how trees are rebuilt."""
         return dataclasses.replace(self, **changed)  # type: ignore[type-var]  # each is a dataclass
 
