@@ -9,6 +9,7 @@ from burn_torch.nn.activation import *
 from burn_torch.nn.adaptive_pool import *
 from burn_torch.nn.attention_cache import *
 from burn_torch.nn.attention_mask import *
+from burn_torch.nn.bilinear import *
 from burn_torch.nn.conv import *
 from burn_torch.nn.conv_transpose import *
 from burn_torch.nn.cross_attention import *
@@ -38,6 +39,7 @@ from burn_torch.nn.spatial import *
 from burn_torch.nn.stacked import *
 from burn_torch.nn.transformer_decoder import *
 from burn_torch.nn.transformer_encoder import *
+from burn_torch.nn.unpool import *
 
 _list_exports(globals())
 _check_exports(globals(), quick=True, but=("GateController.new",))

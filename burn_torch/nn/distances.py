@@ -5,8 +5,7 @@ from __future__ import annotations
 from burn_torch.core.errors import ShapeError
 from burn_torch.module import Module
 from burn_torch.nn._layer import InlineLayer, ParameterlessConfig, Rules, noting_layer
-from burn_torch.tensor import Tensor, linalg
-from burn_torch.tensor.apply import widen
+from burn_torch.tensor import Tensor, functional
 
 __all__ = ["CosineSimilarity", "CosineSimilarityConfig", "PairwiseDistance", "PairwiseDistanceConfig"]
 
@@ -38,7 +37,7 @@ class CosineSimilarity(InlineLayer):
     def forward(self, x1: Tensor, x2: Tensor) -> Tensor:
         """The cosines."""
         _alike(self, x1, x2)
-        return linalg.cosine_similarity(x1, x2, self.dim, self.eps).squeeze_dim(self.dim)
+        return functional.cosine_similarity(x1, x2, self.dim, self.eps)
 
 
 class PairwiseDistanceConfig(ParameterlessConfig["PairwiseDistance"]):
@@ -70,7 +69,7 @@ class PairwiseDistance(InlineLayer):
     def forward(self, x1: Tensor, x2: Tensor) -> Tensor:
         """The distances."""
         _alike(self, x1, x2)
-        return linalg.lp_norm(widen(x1) - widen(x2) + self.eps, self.p, -1).squeeze_dim(-1).cast(x1.dtype)
+        return functional.pairwise_distance(x1, x2, self.p, self.eps)
 
 
 def _alike(layer: Module, x1: Tensor, x2: Tensor) -> None:

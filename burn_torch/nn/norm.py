@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any, ClassVar, TypeAlias
 
 from burn_torch import ops
@@ -13,8 +12,8 @@ from burn_torch.module import Content, Module, Param, RunningState
 from burn_torch.module.initializer import Initializer
 from burn_torch.nn._layer import InlineLayer, ParameterlessConfig, Rules, noting_layer
 from burn_torch.nn.dropout import Identity
-from burn_torch.tensor import Device, Tensor
-from burn_torch.tensor.apply import apply, apply_one, widen
+from burn_torch.tensor import Device, Tensor, functional
+from burn_torch.tensor.apply import apply, apply_one
 
 __all__ = [
     "BatchNorm",
@@ -363,24 +362,7 @@ class LocalResponseNorm(InlineLayer):
     @noting_layer
     def forward(self, x: Tensor) -> Tensor:
         """The normalised input."""
-        if x.ndim < 3:
-            raise ShapeError(
-                f"LocalResponseNorm: the input has {x.ndim} axes",
-                given=f"x {x.spec}",
-                expected="(batch, channels, *s) with at least one spatial axis",
-                mend="insert an axis with unsqueeze_dim",
-            )
-        if not x.spec.numel:  # pooling asks for at least one element
-            return x
-        batch, channels = x.shape[:2]
-        wide = widen(x)
-        squares = ops.reshape(wide * wide, shape=(batch, 1, channels, math.prod(x.shape[2:])))
-        rows = ((0, 0), (0, 0), (self.size // 2, (self.size - 1) // 2), (0, 0))
-        padded = ops.pad(squares, 0.0, padding=rows, mode="constant")
-        settings = {"kernel": (self.size, 1), "stride": (1, 1), "padding": (0, 0)}
-        means = ops.avg_pool(padded, **settings, count_include_pad=True, ceil_mode=False)
-        y = wide / (ops.reshape(means, shape=x.shape) * self.alpha + self.k) ** self.beta
-        return y.cast(x.dtype)  # type: ignore[no-any-return]  # rows are typed loosely
+        return functional.local_response_norm(x, self.size, self.alpha, self.beta, self.k)
 
 
 # -- the choice -----------------------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ import math
 from burn_torch.core.errors import ShapeError
 from burn_torch.nn._layer import InlineLayer, ParameterlessConfig, Rules, in_layer, noting_layer, require_ndim
 from burn_torch.nn.conv import AXES
-from burn_torch.tensor import Tensor
+from burn_torch.tensor import Tensor, functional
 from burn_torch.tensor.activation import log_softmax, softmax, softmin
 
 __all__ = [
@@ -111,19 +111,7 @@ class ChannelShuffle(InlineLayer):
     def forward(self, x: Tensor) -> Tensor:
         """The channels in another order."""
         require_ndim(x, self, AXES[2])
-        batch, channels, height, width = x.shape
-        if channels % self.groups:
-            raise in_layer(
-                ShapeError(
-                    "ChannelShuffle: the channels do not divide",
-                    given=f"x {x.spec}",
-                    expected=f"channels that are a multiple of {self.groups}",
-                    mend="change the groups",
-                ),
-                self,
-            )
-        parts = x.reshape((batch, self.groups, channels // self.groups, height, width))
-        return parts.swap_dims(1, 2).reshape((batch, channels, height, width))
+        return functional.channel_shuffle(x, self.groups)
 
 
 # -- softmaxes ----------------------------------------------------------------------------------------------

@@ -6,10 +6,9 @@ from enum import Enum
 from typing import Any
 
 from burn_torch import ops
-from burn_torch.core.errors import ShapeError
 from burn_torch.nn._layer import InlineLayer, ParameterlessConfig, Rules, noting_layer, require_ndim
 from burn_torch.nn.conv import AXES, as_tuple
-from burn_torch.tensor import Tensor
+from burn_torch.tensor import Tensor, functional
 from burn_torch.tensor.apply import apply_one
 
 __all__ = [
@@ -29,17 +28,6 @@ __all__ = [
 ]
 
 
-class _Spatial(InlineLayer):
-    def _require_division(self, fits: bool, x: Tensor, expected: str) -> None:
-        if not fits:
-            raise ShapeError(
-                f"{type(self).__name__}: the sizes do not divide",
-                given=f"x {x.spec}",
-                expected=expected,
-                mend="change the factor, or pad the input",
-            )
-
-
 # -- pixels ---------------------------------------------------------------------------------------------------
 class PixelShuffleConfig(ParameterlessConfig["PixelShuffle"]):
     """Larger images from more channels."""
@@ -50,7 +38,7 @@ class PixelShuffleConfig(ParameterlessConfig["PixelShuffle"]):
         Rules(self).at_least(1, "upscale_factor").stop()
 
 
-class PixelShuffle(_Spatial):
+class PixelShuffle(InlineLayer):
     """Moves groups of r^2 channels into blocks of r x r pixels.
 
     Shapes: x (batch, channels r^2, height, width) -> (batch, channels, height r, width r).
@@ -63,10 +51,7 @@ class PixelShuffle(_Spatial):
     def forward(self, x: Tensor) -> Tensor:
         """The larger image."""
         require_ndim(x, self, AXES[2])
-        r, (batch, channels, height, width) = self.upscale_factor, x.shape
-        self._require_division(channels % (r * r) == 0, x, f"channels that are a multiple of {r * r}")
-        blocks = x.reshape((batch, channels // (r * r), r, r, height, width)).permute((0, 1, 4, 2, 5, 3))
-        return blocks.reshape((batch, channels // (r * r), height * r, width * r))
+        return functional.pixel_shuffle(x, self.upscale_factor)
 
 
 class PixelUnshuffleConfig(ParameterlessConfig["PixelUnshuffle"]):
@@ -78,7 +63,7 @@ class PixelUnshuffleConfig(ParameterlessConfig["PixelUnshuffle"]):
         Rules(self).at_least(1, "downscale_factor").stop()
 
 
-class PixelUnshuffle(_Spatial):
+class PixelUnshuffle(InlineLayer):
     """Moves blocks of r x r pixels into groups of r^2 channels: what undoes PixelShuffle.
 
     Shapes: x (batch, channels, height r, width r) -> (batch, channels r^2, height, width).
@@ -91,10 +76,7 @@ class PixelUnshuffle(_Spatial):
     def forward(self, x: Tensor) -> Tensor:
         """The smaller image with more channels."""
         require_ndim(x, self, AXES[2])
-        r, (batch, channels, height, width) = self.downscale_factor, x.shape
-        self._require_division(height % r == 0 and width % r == 0, x, f"height and width that are multiples of {r}")
-        blocks = x.reshape((batch, channels, height // r, r, width // r, r)).permute((0, 1, 3, 5, 2, 4))
-        return blocks.reshape((batch, channels * r * r, height // r, width // r))
+        return functional.pixel_unshuffle(x, self.downscale_factor)
 
 
 # -- windows --------------------------------------------------------------------------------------------------
@@ -110,7 +92,7 @@ class Unfold4dConfig(ParameterlessConfig["Unfold4d"]):
         Rules(self).at_least(1, "kernel_size", "stride", "dilation").at_least(0, "padding").stop()
 
 
-class Unfold4d(_Spatial):
+class Unfold4d(InlineLayer):
     """The windows of an image as columns.
 
     Shapes: x (batch, channels, height, width) -> (batch, channels * kernel elements, windows).
@@ -142,7 +124,7 @@ class Fold4dConfig(ParameterlessConfig["Fold4d"]):
         rules.at_least(0, "padding").stop()
 
 
-class Fold4d(_Spatial):
+class Fold4d(InlineLayer):
     """Adds columns into the windows of an image; where windows overlap, elements add up.
 
     Shapes: x (batch, channels * kernel elements, windows) -> (batch, channels, *output_size).
@@ -199,7 +181,7 @@ def _check_sizes(config: Any) -> None:
     rules.stop()
 
 
-class _Interpolate(_Spatial):
+class _Interpolate(InlineLayer):
     output_size: Any
     scale_factor: Any
     mode: InterpolateMode

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from burn_torch import ops
+from burn_torch.core.distribution import Distribution
 from burn_torch.core.errors import ArgumentError, ShapeError
 from burn_torch.core.frames import told
 from burn_torch.core.misfits import word_functions
 from burn_torch.tensor._arguments import axis, real
-from burn_torch.tensor.apply import apply_one, binary, require_tensor, unary
+from burn_torch.tensor.apply import apply_one, binary, require_tensor, unary, widen
 from burn_torch.tensor.tensor import Tensor
 
 __all__ = [
@@ -16,6 +17,7 @@ __all__ = [
     "gelu",
     "gelu_approximate",
     "glu",
+    "gumbel_softmax",
     "hard_shrink",
     "hard_sigmoid",
     "hard_swish",
@@ -216,6 +218,33 @@ def log_softmax(tensor: Tensor, dim: int) -> Tensor:
 def quiet_softmax(tensor: Tensor, dim: int) -> Tensor:
     """exp(x) over 1 + its sum along an axis, so that it can choose nothing."""
     return unary(ops.quiet_softmax, tensor, axis(tensor, dim))
+
+
+def gumbel_softmax(tensor: Tensor, tau: float = 1.0, hard: bool = False, dim: int = -1) -> Tensor:
+    """softmax((x + noise) / tau) along an axis, with noise of Gumbel's distribution: a draw that has a gradient.
+
+    `hard` gives 1 for the largest and 0 for the others, with the gradient of the soft draw.  The noise comes from the
+    step scope's key, or counts on from `burn_torch.seed`.
+    Source: Jang et al. 2016, https://arxiv.org/abs/1611.01144.  PyTorch: torch.nn.functional.gumbel_softmax.
+    """
+    at, temperature = axis(tensor, dim), real(tau, "tau")
+    if temperature <= 0.0:
+        raise told(
+            ArgumentError,
+            "tau is no temperature",
+            given=f"tau {tau}",
+            expected="a number above 0",
+            mend="tau=1.0 is usual; hard=True gives ones and zeros",
+        )
+    wide = widen(tensor)
+    noise = -(-wide.detach().random_like(Distribution.Default).log()).log()
+    soft = softmax((wide + noise) / temperature, at)
+    if hard:
+        largest = soft.detach().argmax(at)
+        classes = Tensor.arange(soft.shape[at], soft.device.no_grad()).cast(largest.dtype)
+        along = [soft.shape[at] if i == at else 1 for i in range(soft.ndim)]
+        soft = largest.equal(classes.reshape(along)).cast(soft.dtype) - soft.detach() + soft
+    return soft.cast(tensor.dtype)
 
 
 word_functions(globals())

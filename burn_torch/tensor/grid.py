@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from burn_torch.core.dtype import DType
@@ -11,7 +12,7 @@ from burn_torch.tensor._arguments import sizes
 from burn_torch.tensor.options import GridIndexing, GridSparsity, IndexPos
 from burn_torch.tensor.tensor import Tensor
 
-__all__ = ["affine_grid_2d", "meshgrid", "meshgrid_stack"]
+__all__ = ["affine_grid_2d", "affine_grid_3d", "meshgrid", "meshgrid_stack"]
 
 
 def meshgrid(
@@ -57,20 +58,37 @@ def affine_grid_2d(transform: Tensor, dims: Sequence[int], align_corners: bool =
     Shapes: transform (batch, 2, 3), dims (batch, channels, height, width) -> (batch, height, width, 2), (x, y) last.
     PyTorch: torch.nn.functional.affine_grid.
     """
-    size = sizes(dims)
-    if len(size) != 4 or transform.shape != (size[0], 2, 3):
+    return _affine_grid(transform, dims, align_corners, ("height", "width"))
+
+
+def affine_grid_3d(transform: Tensor, dims: Sequence[int], align_corners: bool = True) -> Tensor:
+    """Returns where each voxel of a volume lands under an affine map; see `affine_grid_2d`.
+
+    Shapes: transform (batch, 3, 4), dims (batch, channels, depth, height, width) -> (batch, depth, height, width, 3),
+    (x, y, z) last.
+    PyTorch: torch.nn.functional.affine_grid.
+    """
+    return _affine_grid(transform, dims, align_corners, ("depth", "height", "width"))
+
+
+def _affine_grid(transform: Tensor, dims: Sequence[int], align_corners: bool, names: tuple[str, ...]) -> Tensor:
+    size, n = sizes(dims), len(names)
+    if len(size) != n + 2 or transform.shape != (size[0], n, n + 1):
         raise told(
             ShapeError,
             "the transform does not fit the image",
             given=f"transform {transform.spec}, dims {size}",
-            expected="transform (batch, 2, 3) and dims (batch, channels, height, width)",
-            mend="expand one transform over the batch: transform.expand(batch, 2, 3)",
+            expected=f"transform (batch, {n}, {n + 1}) and dims (batch, channels, {', '.join(names)})",
+            mend=f"expand one transform over the batch: transform.expand(batch, {n}, {n + 1})",
         )
-    batch, _, height, width = size
-    x = _coordinates(transform, width, align_corners).reshape(1, width, 1).expand(height, width, 1)
-    y = _coordinates(transform, height, align_corners).reshape(height, 1, 1).expand(height, width, 1)
-    points = Tensor.cat([x, y, x.ones_like()], 2).reshape(1, height * width, 3)
-    return points.matmul(transform.transpose()).reshape(batch, height, width, 2)
+    batch, _, *spatial = size
+    coordinates = []
+    for axis in reversed(range(n)):  # x, which runs along the last axis, comes first
+        along = _coordinates(transform, spatial[axis], align_corners)
+        shape = [spatial[axis] if i == axis else 1 for i in range(n)]
+        coordinates.append(along.reshape((*shape, 1)).expand((*spatial, 1)))
+    points = Tensor.cat([*coordinates, coordinates[0].ones_like()], n).reshape((1, math.prod(spatial), n + 1))
+    return points.matmul(transform.transpose()).reshape((batch, *spatial, n))
 
 
 def _coordinates(like: Tensor, size: int, align_corners: bool) -> Tensor:

@@ -68,8 +68,8 @@ ANY_NUMBER = {
     "Column.mean": "whatever the column's mean is",
 }
 MAY_BE_0 = {
-    "num_workers", "seed", "blank", "padding", "padding_out", "left", "right", "top", "bottom", "front", "back",
-    "n_layers", "layers", "length", "max", "limit", "LinearConfig.d_input", "LinearConfig.d_output",
+    "num_workers", "seed", "blank", "padding", "padding_idx", "padding_out", "left", "right", "top", "bottom", "front",
+    "back", "n_layers", "layers", "length", "max", "limit", "LinearConfig.d_input", "LinearConfig.d_output",
     "SwiGluConfig.d_input", "SwiGluConfig.d_output",
 }  # fmt: skip
 """Whole numbers that may be 0: counts of what a model or a padding can do without, and layers of no features."""
@@ -99,6 +99,8 @@ def sample(cls: type[Any]) -> Any:
     values: dict[str, Any] = {}
     if cls.__name__.startswith("Interpolate"):
         values["output_size"] = 4 if "1d" in cls.__name__ else (4, 4)
+    if cls.__name__.startswith("FractionalMaxPool"):
+        values["output_size"] = (4, 4) if "2d" in cls.__name__ else (4, 4, 4)
     if cls.__name__ == "GramMatrixLossConfig":
         values["layer_weights"] = [0.5] * 5
     if cls.__name__ == "AdaptiveLogSoftmaxWithLossConfig":

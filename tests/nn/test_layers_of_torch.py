@@ -138,7 +138,7 @@ def test_all_is_dropped_at_probability_one() -> None:
         ),
         (nn.CircularPad1d((5, 0)), (2, 3, 4), r"goes round more than once[\s\S]*at most 4"),
         (nn.ReflectionPad1d((4, 0)), (2, 3, 4), r"expected"),
-        (nn.ChannelShuffle(4), (2, 6, 2, 2), r"the channels do not divide[\s\S]*multiple of 4"),
+        (nn.ChannelShuffle(4), (2, 6, 2, 2), r"the sizes do not divide[\s\S]*multiple of 4"),
         (nn.Unflatten(1, (2, 4)), (2, 6), r"the sizes do not make the axis"),
         (nn.Unflatten(3, (2, 3)), (2, 6), r"the sizes do not make the axis"),
         (nn.FeatureAlphaDropout(0.5), (3,), r"FeatureAlphaDropout: the input has 1 ax"),

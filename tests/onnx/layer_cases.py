@@ -65,6 +65,16 @@ def state(*shape: int) -> Callable[[np.random.Generator], nn.LstmState]:
     return lambda rng: nn.LstmState(floats(*shape)(rng), floats(*shape)(rng))
 
 
+def places(below: int, *shape: int) -> Callable[[np.random.Generator], Tensor]:
+    """Places of maxima in planes of so many elements, each once."""
+
+    def draw(rng: np.random.Generator) -> Tensor:
+        planes = rng.permuted(np.tile(np.arange(below), (6, 1)), axis=1)[:, : int(np.prod(shape))]
+        return Tensor.from_data(planes.reshape(2, 3, *shape), CPU)
+
+    return draw
+
+
 class _OfLengths(Module):
     """A recurrent layer over padded sequences."""
 
@@ -167,6 +177,16 @@ CASES: dict[str, Case] = {
     "ConvTranspose1d": case(nn.ConvTranspose1dConfig((4, 6), 3, stride=2, padding=1, padding_out=1), floats(2, 4, 9)),
     "ConvTranspose2d": case(nn.ConvTranspose2dConfig((4, 6), (3, 2), groups=2), IMAGE),
     "ConvTranspose3d": case(nn.ConvTranspose3dConfig((2, 3), (2, 3, 2), bias=False), floats(2, 2, 4, 5, 6)),
+    "Bilinear": case(nn.BilinearConfig(6, 6, 4), *PAIR),
+    "Embedding, padded": case(nn.EmbeddingConfig(11, 4, padding_idx=2), whole(11, 3, 5)),
+    "LpPool1d": case(nn.LpPool1dConfig(2.0, 3, stride=2), floats(2, 4, 10)),
+    "LpPool2d": case(nn.LpPool2dConfig(3.0, (3, 2)), IMAGE),
+    "LpPool3d": case(nn.LpPool3dConfig(1.5, (2, 3, 2), strides=(1, 2, 2)), VOLUMES[3]),
+    "MaxUnpool1d": case(nn.MaxUnpool1dConfig(2), floats(2, 3, 4), places(8, 4)),
+    "MaxUnpool2d": case(nn.MaxUnpool2dConfig((3, 2), strides=(2, 2)), floats(2, 3, 2, 4), places(40, 2, 4)),
+    "MaxUnpool3d": case(nn.MaxUnpool3dConfig((1, 2, 1)), floats(2, 3, 2, 2, 2), places(16, 2, 2, 2)),
+    "FractionalMaxPool2d": case(nn.FractionalMaxPool2dConfig((2, 3), output_size=(4, 5)), IMAGE),
+    "FractionalMaxPool3d": case(nn.FractionalMaxPool3dConfig((2, 2, 1), output_ratio=(0.6, 0.7, 0.5)), VOLUMES[3]),
     "AvgPool1d": case(nn.AvgPool1dConfig(3, stride=2, ceil_mode=True), floats(2, 4, 10)),
     "AvgPool2d": case(nn.AvgPool2dConfig((3, 2), padding=nn.PaddingConfig2d.Explicit(1, 1, 1, 1)), IMAGE),
     "AvgPool2d, without padding": case(

@@ -413,8 +413,10 @@ def _inputs() -> dict[str, dict[str, Any]]:
     vectors, signs = tensor(3, 2), tensor(3, dtype="i8") * 2 - 1
     right: dict[str, dict[str, Any]] = {}
     for n, x in ((1, line), (2, image), (3, solid)):
-        for name in ("Conv", "ConvTranspose", "AvgPool", "MaxPool", "AdaptiveAvgPool", "Interpolate"):
+        for name in ("Conv", "ConvTranspose", "AvgPool", "MaxPool", "LpPool", "AdaptiveAvgPool", "Interpolate"):
             right[f"{name}{n}d"] = {"x": x, "input": x}
+        right[f"MaxUnpool{n}d"] = {"x": x, "indices": x.int() * 0, "output_size": None}
+        right[f"FractionalMaxPool{n}d"] = {"x": x, "samples": None}
     for name in ("BatchNorm", "GroupNorm", "InstanceNorm", "LocalResponseNorm", "PixelUnshuffle", "Unfold4d"):
         right[name] = {"x": image}
     for name in ("LayerNorm", "RmsNorm", "Linear", "SwiGlu", "PositionWiseFeedForward", "PRelu", "GLU"):
@@ -424,6 +426,7 @@ def _inputs() -> dict[str, dict[str, Any]]:
         right[name] = {"x": words, "batched_input": words, "state": None, "lengths": None}
     for name in ("LstmCell", "GruCell", "RnnCell"):
         right[name] = {"x": rows, "state": None}
+    right["Bilinear"] = {"x1": rows, "x2": rows}
     right["Embedding"] = {"x": tensor(2, 3, dtype="i8"), "indices": tensor(2, 3, dtype="i8")}
     right["PixelShuffle"] = {"x": tensor(2, 16, 3, 3)}
     for name in ("TransformerEncoderLayer", "TransformerDecoderLayer", "RotaryEncoding"):

@@ -317,9 +317,30 @@ _FUNCTIONAL: Final[dict[str, dict[str, Any]]] = {
     **{
         f"{kind}{n}d": {"x": tensor(2, 3, *(6,) * n), "weight": tensor(3, 3, *(2,) * n)}
         for n in (1, 2, 3)
-        for kind in ("conv", "conv_transpose", "avg_pool", "max_pool", "adaptive_avg_pool")
+        for kind in ("conv", "conv_transpose", "avg_pool", "max_pool", "lp_pool", "adaptive_avg_pool")
     },
     "max_pool1d_with_indices": {"x": tensor(2, 3, 6)},
+    "max_pool3d_with_indices": {"x": tensor(2, 3, 6, 6, 6)},
+    **{
+        f"max_unpool{n}d": {
+            "x": tensor(2, 3, *(3,) * n),
+            "indices": tensor(2, 3, *(3,) * n, dtype="i8"),
+            "output_size": None,
+        }
+        for n in (1, 2, 3)
+    },
+    **{
+        f"fractional_max_pool{n}d{more}": {"x": tensor(2, 3, *(6,) * n), "samples": tensor(2, 3, n).abs() * 0.1}
+        for n in (2, 3)
+        for more in ("", "_with_indices")
+    },
+    "bilinear": {"x1": X, "x2": X, "weight": tensor(4, 3, 3), "bias": tensor(4)},
+    "instance_norm": {"x": IMAGE, "gamma": tensor(3), "beta": tensor(3)},
+    "local_response_norm": {"x": IMAGE},
+    "affine_grid": {"transform": tensor(2, 2, 3), "size": (2, 3, 4, 5)},
+    "channel_shuffle": {"x": IMAGE, "groups": 3},
+    "pixel_shuffle": {"x": tensor(2, 4, 3, 3), "upscale_factor": 2},
+    "pixel_unshuffle": {"x": IMAGE, "downscale_factor": 2},
     "max_pool2d_with_indices": {"x": IMAGE},
     "attention": {"value": HEADS},
     "attention_fallback": {"value": HEADS},
@@ -360,6 +381,8 @@ def configurations() -> Iterator[Callee | None]:
 CONFIGS: Final[dict[str, dict[str, Any]]] = {
     "AdaptiveLogSoftmaxWithLossConfig": {"n_classes": 6, "cutoffs": [2, 4]},
     "Conv1dConfig": {"kernel_size": 2},
+    "FractionalMaxPool2dConfig": {"output_size": (2, 2)},
+    "FractionalMaxPool3dConfig": {"output_size": (2, 2, 2)},
     "ConvTranspose1dConfig": {"kernel_size": 2, "channels": (4, 4)},
     "GroupNormConfig": {"num_groups": 2},
     "MultiHeadAttentionConfig": {"n_heads": 2},

@@ -11,6 +11,7 @@ from burn_torch.core.errors import OnnxError
 from burn_torch.onnx.operators.axes import axis_of, dtype_of, full, reshaped
 from burn_torch.onnx.operators.registry import Host, Outputs, operator
 from burn_torch.tensor import Tensor
+from burn_torch.tensor.functional.normalisation import respond_to
 
 __all__ = [
     "batch_normalization", "batch_normalization_1", "dropout", "dropout_1", "group_normalization",
@@ -150,14 +151,9 @@ def rms_normalization(
 
 @operator("LRN")
 def lrn(x: Tensor, *, alpha: float = 1e-4, beta: float = 0.75, bias: float = 1.0, size: int) -> Tensor:
-    """Divided by a power of the sum of squares over neighbouring channels."""
-    before, after = (size - 1) // 2, size - 1 - (size - 1) // 2
-    squares = x * x
-    padded = ops.pad(squares, 0.0, padding=((0, 0), (before, after), *((0, 0),) * (x.ndim - 2)), mode="constant")
-    total = padded.narrow(1, 0, x.shape[1])
-    for i in range(1, size):
-        total = total + padded.narrow(1, i, x.shape[1])
-    return x / (total * (alpha / size) + bias).powf(beta)
+    """Divided by a power of the sum of squares over neighbouring channels, an even size with one more behind."""
+    before = (size - 1) // 2
+    return respond_to(x, before, size - 1 - before, alpha, beta, bias)
 
 
 # -- dropout ------------------------------------------------------------------------------------------------

@@ -14,6 +14,8 @@ from burn_torch.core.errors import OnnxError
 from burn_torch.onnx.operators.axes import Ints, constant, full, ints, malformed, reshaped
 from burn_torch.onnx.operators.registry import Attributes, Host, Outputs, earlier, operator
 from burn_torch.tensor import Tensor
+from burn_torch.tensor.functional.unpooling import put_back
+from burn_torch.tensor.linalg.norms import root_of_sums
 
 __all__ = [
     "average_pool", "average_pool_1", "col2im", "conv", "conv_transpose", "global_average_pool",
@@ -269,10 +271,8 @@ def max_unpool(
         ),
     )
     shape = inferred if output_shape is None else ints(output_shape)
-    total = math.prod(inferred)
-    flat = full((total,), 0.0, x)
-    count = x.num_elements()
-    y: Tensor = ops.scatter(flat, reshaped(indices, (count,)), reshaped(x, (count,)), dim=0, update="assign")
+    row = (1, 1, x.num_elements())  # indices are places in the whole tensor
+    y = put_back(reshaped(x, row), reshaped(indices, row), (math.prod(inferred),))
     more = [(0, wanted - size) for wanted, size in zip(shape[2:], inferred[2:], strict=True)]
     return _fit(reshaped(y, inferred), more, 0.0)
 
@@ -327,7 +327,8 @@ average_pool_1 = earlier(average_pool, "average_pool_1", 1, 6, lacks=(*_LATER, "
 @operator("LpPool", 2)
 def lp_pool(x: Tensor, *, p: float = 2, how: Pooling) -> Tensor:
     """The p-norm of each window."""
-    return _sums(x.abs().powf(float(p)), how.of(x)).powf(1.0 / p)
+    at = how.of(x)
+    return root_of_sums(x, float(p), lambda powers: _sums(powers, at))
 
 
 lp_pool_1 = earlier(lp_pool, "lp_pool_1", 1, 1, lacks=_LATER)
@@ -349,8 +350,7 @@ def global_max_pool(x: Tensor) -> Tensor:
 @operator("GlobalLpPool", 2)
 def global_lp_pool(x: Tensor, *, p: float = 2) -> Tensor:
     """The p-norm of each channel."""
-    y: Tensor = ops.sum(x.abs().powf(float(p)), dims=tuple(range(2, x.ndim)))
-    return y.powf(1.0 / p)
+    return root_of_sums(x, float(p), lambda powers: powers.sum_dims(tuple(range(2, x.ndim))))
 
 
 global_lp_pool_1 = earlier(global_lp_pool, "global_lp_pool_1", 1, 1)

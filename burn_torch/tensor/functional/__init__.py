@@ -8,10 +8,13 @@ from burn_torch.core.spellings import hint_missing as _hint_missing
 from burn_torch.core.spellings.layers import FUNCTIONAL as _FUNCTIONAL
 from burn_torch.tensor.functional.attending import *
 from burn_torch.tensor.functional.convolution import *
+from burn_torch.tensor.functional.distances import *
 from burn_torch.tensor.functional.losses import *
 from burn_torch.tensor.functional.normalisation import *
 from burn_torch.tensor.functional.pooling import *
+from burn_torch.tensor.functional.rearranging import *
 from burn_torch.tensor.functional.resampling import *
+from burn_torch.tensor.functional.unpooling import *
 from burn_torch.tensor.functional.weighting import *
 
 _list_exports(globals())

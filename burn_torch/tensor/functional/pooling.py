@@ -29,6 +29,7 @@ __all__ = [
     "max_pool2d_with_indices",
     "max_pool2d_with_indices_backward",
     "max_pool3d",
+    "max_pool3d_with_indices",
 ]
 
 
@@ -50,7 +51,7 @@ def max_pool3d(
     x: Tensor, kernel_size: Sizes, stride: Step = None, padding: Sizes = 0, dilation: Sizes = 1, ceil_mode: bool = False
 ) -> Tensor:
     """The largest element of each window; stride None is the kernel's size."""
-    return _max_pool(x, 3, kernel_size, stride, padding, dilation, ceil_mode)[0]
+    return max_pool3d_with_indices(x, kernel_size, stride, padding, dilation, ceil_mode)[0]
 
 
 def max_pool1d_with_indices(
@@ -65,6 +66,13 @@ def max_pool2d_with_indices(
 ) -> tuple[Tensor, Tensor]:
     """The largest element of each window and where it is, as a flat index into height * width."""
     return _max_pool(x, 2, kernel_size, stride, padding, dilation, ceil_mode)
+
+
+def max_pool3d_with_indices(
+    x: Tensor, kernel_size: Sizes, stride: Step = None, padding: Sizes = 0, dilation: Sizes = 1, ceil_mode: bool = False
+) -> tuple[Tensor, Tensor]:
+    """The largest element of each window and where it is, as a flat index into depth * height * width."""
+    return _max_pool(x, 3, kernel_size, stride, padding, dilation, ceil_mode)
 
 
 def _max_pool(x: Tensor, n: int, *settings: Any) -> tuple[Tensor, Tensor]:

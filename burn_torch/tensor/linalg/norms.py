@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar, Final, final
 
@@ -149,11 +150,15 @@ def length(x: Tensor, p: float, dim: int) -> Tensor:
             expected="f64, f32, f16 or bf16; L0, L1, LInf and LNegInf take integers too",
             mend="x.float() converts",
         )
-    wide = widen(x)
+    return root_of_sums(widen(x), p, lambda powers: powers.sum_dim(dim))
+
+
+def root_of_sums(x: Tensor, p: float, add: Callable[[Tensor], Tensor]) -> Tensor:
+    """add(|x|^p)^(1/p).  A sum of 0 gets no gradient, where the root has an infinite slope."""
     if p == 1.0:
-        return wide.abs().sum_dim(dim)
+        return add(x.abs())
     # a square of the absolute value would lose the second derivative of elements that are 0
-    total = (wide.square() if p == 2.0 else _powers(wide.abs(), p)).sum_dim(dim)
+    total = add(x.square() if p == 2.0 else _powers(x.abs(), p))
     none = total.equal(0.0)  # where the slope of the root is infinite
     safe = total.mask_fill(none, 1.0)
     return (safe.sqrt() if p == 2.0 else safe.powf(1.0 / p)).mask_fill(none, 0.0 if p > 0.0 else math.inf)

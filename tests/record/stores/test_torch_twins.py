@@ -73,6 +73,11 @@ def cross_attention(layer: Any, x: Tensor) -> Tensor:
     return output
 
 
+def twice(layer: Any, x: Tensor) -> Tensor:
+    output: Tensor = layer.forward(x, x)
+    return output
+
+
 def hidden(layer: Any, x: Tensor) -> Tensor:
     output: Tensor = layer.forward(x).hidden
     return output
@@ -227,6 +232,7 @@ CASES: dict[str, tuple[Any, Callable[[], Any], tuple[int, ...], Callable[[Any, T
     "rnn": (nn.RnnConfig(3, 4, True), lambda: T.RNN(3, 4, batch_first=True), (2, 5, 3), recurrent, 1),
     "rnn, both ways": (
         nn.BiRnnConfig(3, 4, True), lambda: T.RNN(3, 4, batch_first=True, bidirectional=True), (2, 5, 3), recurrent, 1),
+    "bilinear": (nn.BilinearConfig(3, 3, 4), lambda: T.Bilinear(3, 3, 4), (2, 3), twice, 2),
     "lstm, layers both ways": (
         nn.StackedLstmConfig(3, 4, 2, True, bidirectional=True),
         lambda: T.LSTM(3, 4, 2, batch_first=True, bidirectional=True), (2, 5, 3), recurrent, 1),
