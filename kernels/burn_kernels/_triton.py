@@ -26,7 +26,7 @@ except ImportError:
         function.is_kernel = True  # as `jitted` knows it
         return function
 
-    triton = SimpleNamespace(jit=_jit)
+    triton = SimpleNamespace(jit=_jit, constexpr_function=lambda function: function)
     tl = SimpleNamespace(constexpr=lambda value: value)
     let_next_begin = wait_for_last = None
     AVAILABLE = False

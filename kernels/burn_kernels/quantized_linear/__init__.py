@@ -2,10 +2,10 @@
 
     y = x @ w + b        w[k, n] = code[k, n] * scale[k // block_k, n // block_n]
 
-Limit: memory at few rows, where codes are read once: K N bits / 8 bytes.  At one row a program multiplies a tile of
-codes by its part of x in registers; at more rows tiles are decoded into the type of x and go through tensor cores.
-The K axis is cut into parts where columns alone would not fill the machine; their sums, in float32, are added in order
-by a second kernel.  Accumulates in float32.  Deterministic.
+Limit: memory at few rows, where codes are read once: K N bits / 8 bytes.  Up to 64 rows words go to tensor cores as
+they lie, a product for each code of a word; at more rows tiles are decoded into the type of x.  One row of float32 is
+multiplied in registers.  The K axis is cut into parts where columns alone would not fill the machine; their sums, in
+float32, are added in order by a second kernel.  Accumulates in float32.  Deterministic.
 Layout: codes in order, neighbours of the last axis in one word, the first in its lowest bits; read as words of 32 bits
 where rows allow it.
 Source: Lin et al. 2023 (AWQ), section 4, for products that decode on the way in.
@@ -15,22 +15,35 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from burn_kernels._triton import tl, triton
 from burn_kernels.autotune.cost import Work
 from burn_kernels.autotune.key import Facts, alignment
 from burn_kernels.autotune.trial import Trial
 from burn_kernels.autotune.tunable import Inputs, register_tunable
 from burn_kernels.errors import KernelArgumentError
-from burn_kernels.launch import Machine, ceil_div, describe, launch, next_power, rows_of, wide_type
+from burn_kernels.launch import (
+    Machine,
+    begins_early,
+    ceil_div,
+    describe,
+    launch,
+    machine_of,
+    next_power,
+    rows_of,
+    wide_type,
+)
 from burn_kernels.launcher import launcher
-from burn_kernels.products import add_product
+from burn_kernels.quantized_linear.kernels import KERNELS, few_rows, gather, one_row, tiles
 from burn_kernels.spec import Draw, Problem, register_kernel
 
 Block = tuple[int, int]
+
+FRAME = 0x4B000000
+"""The bits of 2^23 in float32, whose unit is 1."""
 
 
 # -- limits ------------------------------------------------------------------------------------------
@@ -50,7 +63,10 @@ def flops(x: Tensor, *_: object, size: int, backward: bool = False, **__: object
 # -- configs -----------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class Config:
-    """A tile of `block_k` rows and `block_n` columns of the weight, `block_m` rows of x, in `parts` of the K axis."""
+    """A tile of `block_k` rows and `block_n` columns of the weight, and `block_m` rows of x, in `parts` of the K axis.
+
+    A `block_m` of 1 is multiplied in registers.
+    """
 
     block_m: int
     block_k: int
@@ -60,119 +76,38 @@ class Config:
     stages: int
 
 
-def default(rows: int, d_in: int, d_out: int, bits: int, machine: Machine) -> Config:
+def default(rows: int, d_in: int, d_out: int, bits: int, itemsize: int, machine: Machine) -> Config:
     """The config that is used without timing."""
-    return candidates(rows, d_in, d_out, bits, machine)[0]
+    return candidates(rows, d_in, d_out, bits, itemsize, machine)[0]
 
 
-def candidates(rows: int, d_in: int, d_out: int, bits: int, machine: Machine) -> list[Config]:
+def _shapes(rows: int, bits: int, itemsize: int, machine: Machine) -> list[tuple[int, int, int, int, int]]:
+    """block_m, block_k, block_n, warps, stages; the best first (H200, benchmarks/notes/quantized.md)."""
+    line = 128 * 8 // bits >> (
+        rows > 32
+    )  # columns whose codes fill a line of the cache; sums of many rows, half of one
+    few = 16 if rows <= 16 else next_power(rows)
+    if itemsize > 2 or machine.backend != "cuda":  # float32 goes through no tensor core, and needs twice the memory
+        one = [(1, 64, line, 4, 3), (1, 128, line // 2, 4, 4)]
+        return (one if rows == 1 else []) + [(min(few, 64), 32, 64, 4, 2), (16, 64, 64, 4, 2), (16, 32, 32, 4, 2)]
+    if rows <= 64:
+        near = [(few, 128, line, 4, 2), (few, 64, line, 4, 4)]
+        near = near if bits == 4 else near[::-1]
+        return [*near, (few, 128, line, 4, 4), (few, 64, 2 * line, 8, 4), (few, 128, 2 * line, 8, 2)]
+    tall = 128 if rows <= 128 or int(machine.arch) < 90 else 256
+    near = [(tall, 64, 64, 4, 3), (tall, 64, 64, 8, 3)]
+    return [*(near if bits == 4 else near[::-1]), (128, 128, 64, 4, 4), (128, 64, 128, 4, 4), (128, 64, 64, 4, 4)]
+
+
+def candidates(rows: int, d_in: int, d_out: int, bits: int, itemsize: int, machine: Machine) -> list[Config]:
     """Configs that a tuner may try, the default first."""
-    if rows == 1:
-        tiles = [(64, 256, 4, 4), (32, 512, 4, 4), (128, 128, 4, 3), (64, 128, 2, 4), (32, 256, 4, 3), (128, 256, 8, 3)]
-        shapes = [(1, k, n * 8 // bits // 2 if bits < 8 else n // 2, w, s) for k, n, w, s in tiles]
-    else:
-        m = min(max(16, next_power(rows)), 64)
-        shapes = [(m, 64, 64, 4, 3), (m, 64, 128, 4, 3), (m, 32, 64, 4, 4), (m, 128, 64, 4, 3), (16, 64, 64, 4, 3)]
     configs = []
-    for m, k, n, warps, stages in shapes:
+    for m, k, n, warps, stages in _shapes(rows, bits, itemsize, machine):
         k, n = min(k, max(16, next_power(d_in))), min(n, max(16, next_power(d_out)))
-        programs = ceil_div(rows, m) * ceil_div(d_out, n)
-        wanted = max(1, ceil_div(2 * machine.processors, programs))
-        parts = min(next_power(wanted), max(1, ceil_div(d_in, k)), 64)
-        configs += [Config(m, k, n, parts, warps, stages), Config(m, k, n, max(1, parts // 2), warps, stages)]
+        wanted = 2 * machine.processors // (ceil_div(rows, m) * ceil_div(d_out, n))
+        parts = max(1, min(next_power(wanted + 1) // 2, ceil_div(d_in, k), 64))
+        configs += [Config(m, k, n, count, warps, stages) for count in (parts, max(1, parts // 2), parts * 2)]
     return list(dict.fromkeys(configs))
-
-
-# -- kernels -----------------------------------------------------------------------------------------
-@triton.jit
-def _decode(code_ptr, scale_ptr, k, word, d_in, d_out, words, scale_stride, block_k, block_n,
-            BITS: tl.constexpr, PER: tl.constexpr, HOISTED: tl.constexpr):  # fmt: skip
-    # codes as (K, words, codes of a word) in float32; without their scales where those are hoisted out of the tile
-    inside = (k < d_in)[:, None] & (word < words)[None, :]
-    packed = tl.load(code_ptr + k.to(tl.int64)[:, None] * words + word[None, :], mask=inside, other=0).to(tl.int32)
-    place = tl.arange(0, PER)
-    codes = ((packed[:, :, None] << (32 - BITS * (place + 1))[None, None, :]) >> (32 - BITS)).to(tl.float32)
-    if not HOISTED:
-        n = word[:, None] * PER + place[None, :]
-        at = (k // block_k)[:, None, None] * scale_stride + (n // block_n)[None, :, :]
-        held = (k < d_in)[:, None, None] & (n < d_out)[None, :, :]
-        codes = codes * tl.load(scale_ptr + at, mask=held, other=0.0).to(tl.float32)
-    return codes
-
-
-@triton.jit
-def _one_row(
-    x_ptr, code_ptr, scale_ptr, bias_ptr, y_ptr, part_ptr, d_in, d_out, words, part_k, scale_stride, block_k, block_n,
-    BITS: tl.constexpr, PER: tl.constexpr, HOISTED: tl.constexpr, BLOCK_K: tl.constexpr, WORDS: tl.constexpr,
-):  # fmt: skip
-    word = tl.program_id(0) * WORDS + tl.arange(0, WORDS)
-    begin = tl.program_id(1) * part_k
-    end = tl.minimum(begin + part_k, d_in)
-    n = word[:, None] * PER + tl.arange(0, PER)[None, :]
-    total = tl.zeros((WORDS, PER), tl.float32)
-    for first in tl.range(begin, end, BLOCK_K):
-        k = first + tl.arange(0, BLOCK_K)
-        x = tl.load(x_ptr + k, mask=k < end, other=0.0).to(tl.float32)
-        codes = _decode(
-            code_ptr, scale_ptr, k, word, d_in=d_in, d_out=d_out, words=words, scale_stride=scale_stride,
-            block_k=block_k, block_n=block_n, BITS=BITS, PER=PER, HOISTED=HOISTED,
-        )  # fmt: skip
-        sums = tl.sum(codes * x[:, None, None], 0)
-        if HOISTED:
-            at = (first // block_k) * scale_stride + n // block_n
-            sums = sums * tl.load(scale_ptr + at, mask=n < d_out, other=0.0).to(tl.float32)
-        total += sums
-    if part_ptr is not None:
-        tl.store(part_ptr + tl.program_id(1).to(tl.int64) * d_out + n, total, mask=n < d_out)
-    else:
-        if bias_ptr is not None:
-            total += tl.load(bias_ptr + n, mask=n < d_out, other=0.0).to(tl.float32)
-        tl.store(y_ptr + n, total.to(y_ptr.dtype.element_ty), mask=n < d_out)
-
-
-@triton.jit
-def _tiles(
-    x_ptr, code_ptr, scale_ptr, bias_ptr, y_ptr, part_ptr, rows, d_in, d_out, words, part_k, x_stride, scale_stride,
-    block_k, block_n, BITS: tl.constexpr, PER: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_K: tl.constexpr,
-    WORDS: tl.constexpr,
-):  # fmt: skip
-    word = tl.program_id(0) * WORDS + tl.arange(0, WORDS)
-    row = tl.program_id(2) * BLOCK_M + tl.arange(0, BLOCK_M)
-    begin = tl.program_id(1) * part_k
-    end = tl.minimum(begin + part_k, d_in)
-    total = tl.zeros((BLOCK_M, WORDS * PER), tl.float32)
-    for first in tl.range(begin, end, BLOCK_K):
-        k = first + tl.arange(0, BLOCK_K)
-        inside = (row < rows)[:, None] & (k < end)[None, :]
-        x = tl.load(x_ptr + row.to(tl.int64)[:, None] * x_stride + k[None, :], mask=inside, other=0.0)
-        codes = _decode(
-            code_ptr, scale_ptr, k, word, d_in=d_in, d_out=d_out, words=words, scale_stride=scale_stride,
-            block_k=block_k, block_n=block_n, BITS=BITS, PER=PER, HOISTED=False,
-        )  # fmt: skip
-        weight = tl.reshape(codes, (BLOCK_K, WORDS * PER)).to(x.dtype)
-        total = add_product(x, weight, total, "ieee")
-    n = tl.program_id(0) * WORDS * PER + tl.arange(0, WORDS * PER)
-    held = (row < rows)[:, None] & (n < d_out)[None, :]
-    at = row.to(tl.int64)[:, None] * d_out + n[None, :]
-    if part_ptr is not None:
-        tl.store(part_ptr + tl.program_id(1).to(tl.int64) * rows * d_out + at, total, mask=held)
-    else:
-        if bias_ptr is not None:
-            total += tl.load(bias_ptr + n, mask=n < d_out, other=0.0).to(tl.float32)[None, :]
-        tl.store(y_ptr + at, total.to(y_ptr.dtype.element_ty), mask=held)
-
-
-@triton.jit
-def _gather(part_ptr, bias_ptr, y_ptr, parts, count, d_out, BLOCK: tl.constexpr):
-    at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    total = tl.zeros((BLOCK,), tl.float32)
-    place = at
-    for _ in tl.range(0, parts):
-        total += tl.load(part_ptr + place, mask=at < count, other=0.0)
-        place += count
-    if bias_ptr is not None:
-        total += tl.load(bias_ptr + at % d_out, mask=at < count, other=0.0).to(tl.float32)
-    tl.store(y_ptr + at, total.to(y_ptr.dtype.element_ty), mask=at < count)
 
 
 # -- reference ---------------------------------------------------------------------------------------
@@ -261,28 +196,35 @@ def forward(
     scale_stride = 0 if one else scales.shape[-1]
 
     def run(config: Config) -> None:
-        tile_k = min(config.block_k, max(16, next_power(max(d_in, 1))))
+        machine = machine_of(x)
+        kernel: Any = one_row if config.block_m == 1 else few_rows if config.block_m <= 64 and per > 1 else tiles
+        step = min(config.block_k, max(16, next_power(max(d_in, 1))))
+        if block_k < d_in:  # a step should not reach into the next block of scales
+            step = min(step, max(16, block_k & -block_k))
+        kind = 0 if block_k >= d_in else 1 if block_k % step == 0 else 2
         count = max(1, min(next_power(max(1, config.block_n // per)), next_power(words)))
-        if rows > 1:
-            count = max(count, ceil_div(16, per))
-        part_k = ceil_div(ceil_div(max(d_in, 1), config.parts), tile_k) * tile_k
+        if kind == 2 and kernel is few_rows:
+            kernel = tiles
+        if kernel is not one_row:
+            count = max(count, 16 if kernel is few_rows else ceil_div(16, per))
+        part_k = ceil_div(ceil_div(max(d_in, 1), config.parts), step) * step
         parts = ceil_div(max(d_in, 1), part_k)
         shared = torch.empty(parts, rows, size, dtype=torch.float32, device=x.device) if parts > 1 else None
+        grid = (ceil_div(words, count), parts, ceil_div(rows, max(1, config.block_m)))
+        early = shared is not None and begins_early(machine)
+        how: dict[str, Any] = {"BITS": bits, "PER": per, "WORDS": count, "LEADS": early, "STAGES": config.stages,
+               "BLOCK_K": step, "SCALES": kind, "EVEN": d_in % step == 0 and words % count == 0}  # fmt: skip
+        if kernel is not one_row:
+            how["BLOCK_M"] = max(16, config.block_m)
+        if kernel is few_rows:
+            how["NATIVE"] = machine.backend == "cuda" and int(machine.arch) >= 80 and per * bits == 32
         added = bias if shared is None else None
-        hoisted = block_k >= d_in or block_k % tile_k == 0
-        if rows == 1:
-            arguments = (flat, packed, scales, added, y, shared, d_in, size, words, part_k, scale_stride, block_k)
-            launch(_one_row, (ceil_div(words, count), parts), x, *arguments, block_n, warps=config.warps,
-                   stages=config.stages, BITS=bits, PER=per, HOISTED=hoisted, BLOCK_K=tile_k, WORDS=count)  # fmt: skip
-        else:
-            grid = (ceil_div(words, count), parts, ceil_div(rows, config.block_m))
-            arguments = (flat, packed, scales, added, y, shared, rows, d_in, size, words, part_k, flat.stride(0))
-            launch(_tiles, grid, x, *arguments, scale_stride, block_k, block_n, warps=config.warps,
-                   stages=config.stages, BITS=bits, PER=per, BLOCK_M=max(16, config.block_m), BLOCK_K=tile_k,
-                   WORDS=count)  # fmt: skip
+        arguments = (flat, packed, scales, added, y, shared, rows, d_in, size, words, part_k, flat.stride(0))
+        launch(kernel, grid, x, *arguments, scale_stride, block_k, block_n, FRAME, warps=config.warps,
+               stages=config.stages, **how)  # fmt: skip
         if shared is not None:
-            launch(_gather, (ceil_div(rows * size, 256),), x, shared, bias, y, parts, rows * size, size, warps=4,
-                   BLOCK=256)  # fmt: skip
+            launch(gather, (ceil_div(rows * size, 256),), x, shared, bias, y, parts, rows * size, size, warps=4,
+                   BLOCK=256, EARLY=early, early=early)  # fmt: skip
 
     call = (x.dtype, rows, d_in, size, bits, packed.data_ptr() & 15, block_k if block_k < d_in else 0)
     CHOICE.run(x, config, call, run)
@@ -305,7 +247,7 @@ def _work(config: Config, facts: Facts, machine: Machine) -> Work:
     moved = d_in * size * bits // 8 + config.parts * rows * size * 8 * (config.parts > 1)
     useful = rows / (ceil_div(rows, config.block_m) * config.block_m)
     held = config.block_k * config.block_n
-    return Work(programs, config.warps, held, 4, moved, 2 * rows * d_in * size, useful, 2.0)
+    return Work(programs, config.warps, held, 4, moved, 2 * rows * d_in * size, useful, 2.0, ahead=config.stages)
 
 
 def _trial(facts: Facts, inputs: Inputs) -> Trial:
@@ -323,12 +265,12 @@ CHOICE = register_tunable(
     free=("rows",),
     exact=("d_in", "d_out"),
     candidates=lambda facts, machine: candidates(
-        facts.free[0], facts.exact[0], facts.exact[1], _flags(facts)[0], machine
+        facts.free[0], facts.exact[0], facts.exact[1], _flags(facts)[0], facts.dtype.itemsize, machine
     ),
-    supports=lambda config, facts: (config.block_m == 1) is (facts.free[0] == 1),
+    supports=lambda config, facts: config.block_m > 1 or facts.free[0] == 1,
     work=_work,
     trial=_trial,
-    kernels=(_one_row, _tiles, _decode, _gather),
+    kernels=KERNELS,
     problems=lambda rows, cols, dtype: [
         Facts((rows,), (cols, cols), dtype, 16, "packed", f"bits={bits} group=128") for bits in (8, 4)
     ],
