@@ -7,6 +7,7 @@ A scheme says it all and knows no data; `tensor/quantized.py` computes with it. 
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
@@ -474,8 +475,8 @@ def _level_of(fields: Mapping[str, object]) -> QuantLevel:
         return QuantLevel.per_tensor(param)
     ((kind, value),) = dict(level).items()  # type: ignore[call-overload]  # else it raises
     if kind == "Channel":
-        return QuantLevel.per_channel(int(value), param)
-    return QuantLevel.per_block(tuple(int(size) for size in {"Block": value}[kind]), param)
+        return QuantLevel.per_channel(operator.index(value), param)
+    return QuantLevel.per_block(tuple(operator.index(size) for size in {"Block": value}[kind]), param)
 
 
 @final

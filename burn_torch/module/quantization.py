@@ -8,12 +8,14 @@ loss = loss_of(model.fake_quantize_weights(quantizer))     # as if they were, wi
 from __future__ import annotations
 
 import json
+import operator
 from collections.abc import Callable, Collection, Iterator, Mapping
-from typing import Final, TypeVar, final
+from typing import Any, Final, NamedTuple, TypeVar, final
 
+from burn_torch.core import strict_json
 from burn_torch.core.checking import checked
 from burn_torch.core.dtype import DType
-from burn_torch.core.quantization import Calibration, QuantScheme
+from burn_torch.core.quantization import Calibration, QuantPropagation, QuantScheme
 from burn_torch.core.spec import Shape
 from burn_torch.module import tree
 from burn_torch.module.param import Param, ParamId
@@ -147,13 +149,50 @@ LISTED: Final = "quantized"
 """The metadata of a record that lists quantised parameters, as JSON by path: scheme, shape, element type."""
 
 
+class Listed(NamedTuple):
+    """What a record says of a quantised parameter beside its codes and scales."""
+
+    scheme: QuantScheme
+    shape: Shape
+    dtype: DType
+
+    def to_fields(self) -> dict[str, object]:
+        """Names and values for JSON."""
+        fields: dict[str, object] = {
+            "scheme": self.scheme.to_fields(),
+            "shape": list(self.shape),
+            "dtype": self.dtype.name,
+        }
+        propagation = self.scheme.propagation
+        return fields if propagation is QuantPropagation.Inhibit else {**fields, "propagation": propagation.value}
+
+    @staticmethod
+    def of(fields: Mapping[str, object]) -> Listed:
+        """What `to_fields` wrote.  Raises: KeyError, TypeError, ValueError, AttributeError for anything else."""
+        shape: Any = fields["shape"]
+        scheme = QuantScheme.from_fields(fields["scheme"])  # type: ignore[arg-type]  # it raises for what is none
+        propagation = QuantPropagation(fields.get("propagation", QuantPropagation.Inhibit))
+        dtype: Any = fields["dtype"]
+        return Listed(scheme.with_propagation(propagation), tuple(map(operator.index, shape)), DType.of(dtype))
+
+
+def write_list(listed: Mapping[str, Listed]) -> dict[str, str]:
+    """The metadata that lists quantised parameters by path: nothing where there are none."""
+    return {LISTED: json.dumps({path: one.to_fields() for path, one in listed.items()})} if listed else {}
+
+
+def read_list(metadata: Mapping[str, str]) -> dict[str, Listed]:
+    """The quantised parameters of a record by path.  Raises: ValueError for metadata that lists none rightly."""
+    try:
+        return {path: Listed.of(fields) for path, fields in strict_json.parse(metadata.get(LISTED, "{}")).items()}
+    except (KeyError, TypeError, AttributeError) as err:
+        raise ValueError(f"{type(err).__name__}: {err}") from err
+
+
 def list_quantized(module: object) -> dict[str, str]:
     """The metadata of a module's record: nothing where no parameter is quantised."""
-    listed = {
-        path: {"scheme": param.scheme.to_fields(), "shape": list(param.shape), "dtype": param.float_dtype.name}
-        for path, param in quantized_params(module)
-    }
-    return {LISTED: json.dumps(listed)} if listed else {}
+    params = quantized_params(module)
+    return write_list({path: Listed(param.scheme, param.shape, param.float_dtype) for path, param in params})
 
 
 def fit_to_record(module: T, keys: Collection[str], metadata: Mapping[str, str]) -> T:
@@ -162,14 +201,13 @@ def fit_to_record(module: T, keys: Collection[str], metadata: Mapping[str, str])
     Raises: ValueError for metadata that lists no quantised parameters.
     """
     there = dict(quantized_params(module))
-    listed = json.loads(metadata.get(LISTED, "{}"))
+    listed = read_list(metadata)
     plain: dict[int, QuantizedParam] = {}
     for path, leaf in tree.walk(module):
         if isinstance(leaf, Param) and path in listed and path not in keys and path not in there:
             about = listed[path]
-            if tuple(about["shape"]) == leaf.shape:
-                scheme = QuantScheme.from_fields(about["scheme"])
-                plain[id(leaf)] = _unread(leaf, scheme, DType.of(about["dtype"]))
+            if about.shape == leaf.shape:
+                plain[id(leaf)] = _unread(leaf, about.scheme, about.dtype)
     floats = {
         id(param): Param.uninitialized(
             param.id, _zeros(param.shape, param.float_dtype), param.device, True, param.shape, param.float_dtype

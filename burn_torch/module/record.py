@@ -323,10 +323,10 @@ class ModuleRecord:
     def _with_its_quantisation(self, module: M) -> M:
         try:
             return fit_to_record(module, self.entries.keys(), self.metadata)
-        except (ValueError, KeyError, TypeError, AttributeError) as err:
+        except ValueError as err:
             raise RecordError(
                 "this record lists no quantised parameters in its metadata",
-                given=f"{self.metadata.get(LISTED, '')[:120]} ({type(err).__name__}: {err})",
+                given=f"{self.metadata.get(LISTED, '')[:120]} ({err})",
                 expected="JSON by path: scheme, shape, element type",
                 mend="save the record again, or remove that metadata",
             ) from err

@@ -7,7 +7,6 @@ are of, so that a model of plain parameters takes them too.
 from __future__ import annotations
 
 import functools
-import json
 from collections.abc import Mapping
 from typing import Final
 
@@ -18,9 +17,9 @@ from burn_torch.core.dtype import DType
 from burn_torch.core.quantization import QuantScheme
 from burn_torch.core.quantized_data import QuantizedData
 from burn_torch.core.spec import Shape
-from burn_torch.module.quantization import LISTED
+from burn_torch.module.quantization import LISTED, Listed, read_list, write_list
 from burn_torch.module.record import RecordEntry
-from burn_torch.record.faults import Unsound
+from burn_torch.record.faults import Unsound, cannot_save
 
 __all__ = ["Quantized", "is_quantized", "join_quantized", "read_quantized", "split_quantized"]
 
@@ -54,21 +53,40 @@ def join_quantized(
     joined: dict[str, RecordEntry] = {}
     described: dict[str, tuple[list[int], dict[str, object]]] = {}
     known: dict[int, RecordEntry] = {}
-    listed = json.loads(metadata.get(LISTED, "{}"))
+    try:
+        listed = read_list(metadata)
+    except ValueError as err:
+        raise _unlisted(f"{metadata[LISTED][:120]} ({err})") from err
     whole = {f"{path}.{part}": path for path in listed if f"{path}.scales" in entries for part in _PARTS}
     for key, entry in entries.items():
         path = whole.get(key)
         if path is None:
             joined[key] = entry
         elif key.endswith(".codes"):
-            about = listed[path]
-            scheme, shape = QuantScheme.from_fields(about["scheme"]), tuple(about["shape"])
+            scheme, shape, _ = listed[path]
             parts = [entries.get(f"{path}.{part}") for part in _PARTS]
+            if [part and (part.shape, part.dtype) for part in parts] != _specs(scheme, shape):
+                raise _unlisted(f"{path}: codes and scales that are not those of {shape} {scheme!r:.120}")
             read = functools.partial(_join, parts, scheme, shape)
             fresh = RecordEntry(DType.U8, (scheme.file_bytes(shape),), None, read)
             joined[path] = known.setdefault(id(entry), fresh)
-            described[path] = (about["shape"], {"QFloat": about["scheme"]})
+            described[path] = (list(shape), {"QFloat": scheme.to_fields()})
     return joined, described
+
+
+def _unlisted(given: str) -> BaseException:
+    return cannot_save(
+        given,
+        expected="metadata that lists quantised parameters as they are: scheme, shape, element type",
+        mend="make the record of the module: module.into_record()",
+    )
+
+
+def _specs(scheme: QuantScheme, shape: Shape) -> list[tuple[Shape, DType] | None]:
+    """Shapes and types of codes, scales and outer scales.  Raises: ArgumentError for a scheme that does not fit."""
+    first, *others = scheme.levels
+    specs = [(scheme.stored_shape(shape), scheme.stored), (first.counts(shape), first.param.dtype)]
+    return [*specs, (scheme.outer_counts(shape), others[0].param.dtype) if others else None]
 
 
 def _join(parts: list[RecordEntry | None], scheme: QuantScheme, shape: Shape) -> TensorData:
@@ -93,12 +111,14 @@ def split_quantized(
             continue
         parts = known.setdefault(id(entry), _split(entry, *quantized[key]))
         apart.update({f"{key}.{part}": one for part, one in zip(_PARTS, parts, strict=False)})
-    listed = {
-        key: {"scheme": scheme.to_fields(), "shape": list(shape), "dtype": "f32"}
-        for key, (shape, scheme) in quantized.items()
-    }
-    ours = json.loads(metadata.get(LISTED, "{}"))
-    return apart, {**metadata, LISTED: json.dumps({**listed, **ours})}
+    try:
+        listed = read_list(metadata)
+    except ValueError as err:
+        raise Unsound(f"its metadata lists no quantised parameters: {str(err)[:120]}") from err
+    for key, (shape, scheme) in quantized.items():  # the tensors say what they are, the list what they were
+        was = listed.get(key, Listed(scheme, shape, DType.F32))
+        listed[key] = Listed(scheme.with_propagation(was.scheme.propagation), shape, was.dtype)
+    return apart, {**metadata, **write_list(listed)}
 
 
 def _split(entry: RecordEntry, shape: Shape, scheme: QuantScheme) -> list[RecordEntry]:
@@ -109,11 +129,5 @@ def _split(entry: RecordEntry, shape: Shape, scheme: QuantScheme) -> list[Record
 
         return RecordEntry(dtype, stored, None, read)
 
-    first, *others = scheme.levels
-    parts = [
-        part("codes", scheme.stored_shape(shape), scheme.stored),
-        part("scales", first.counts(shape), first.param.dtype),
-    ]
-    if others:
-        parts.append(part("outer_scales", scheme.outer_counts(shape), others[0].param.dtype))
-    return parts
+    specs = zip(_PARTS, _specs(scheme, shape), strict=True)
+    return [part(name, *spec) for name, spec in specs if spec is not None]

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from burn_torch import Device, RecordError, nn
 from burn_torch.core.quantized_data import QuantizedData
-from burn_torch.module import QuantizedParam, Quantizer
+from burn_torch.module import ModuleRecord, QuantizedParam, Quantizer
 from burn_torch.record.cbor import decode, encode
-from burn_torch.tensor import Calibration, QuantLevel, QuantParam, QuantScheme, QuantStore, QuantValue
+from burn_torch.tensor import Calibration, QuantLevel, QuantParam, QuantPropagation, QuantScheme, QuantStore, QuantValue
 
 SCHEMES = [
     QuantScheme(QuantValue.Q4S, QuantLevel.per_block((4, 1), QuantParam.BF16)),
     QuantScheme(QuantValue.E2M1, (QuantLevel.per_block(2, QuantParam.UE4M3), QuantLevel.per_tensor())),
-    QuantScheme(QuantValue.Q8F, QuantLevel.per_channel(-1), QuantStore.Native),
+    QuantScheme(
+        QuantValue.Q8F, QuantLevel.per_channel(-1), QuantStore.Native, propagation=QuantPropagation.Propagate
+    ),
 ]
 
 
@@ -68,3 +72,32 @@ def test_burnpack_has_one_tensor_of_burns_type(tmp_path: Path) -> None:
     foreign.write_bytes(header + bytes(-len(header) % 256) + data[begin + start : begin + end])
     with pytest.raises(RecordError, match=r"weight is quantised as nothing here is(.|\n)*Q9S"):
         layer().load_file(foreign)
+
+
+def damaged(**fields: Any) -> str:
+    scheme = {"value": "Q8S", "store": "Native", "mode": "Symmetric", "level": "Tensor", "param": "F32"}
+    return json.dumps({"weight": {"scheme": scheme, "shape": [9, 5], "dtype": "f32"} | fields})
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[" * 100_000, "[]", "{", '{"weight": 3}', damaged(shape=[9.0, 5.0]), damaged(shape=None), damaged(dtype="f31"),
+        damaged(scheme={}), damaged(propagation="often"),
+        damaged(scheme={"value": "Q8S", "store": "Native", "mode": "Symmetric", "level": {"Block": [1e400]}}),
+    ],
+)  # fmt: skip
+def test_a_list_of_quantised_parameters_that_is_none_is_refused(text: str, tmp_path: Path) -> None:
+    small = layer().quantize_weights(Quantizer(Calibration.MinMax, SCHEMES[2]))
+    record = small.into_record()
+    wrong = ModuleRecord(record.entries, {**record.metadata, "quantized": text})
+    with pytest.raises(RecordError, match=r"(?s)lists no quantised parameters.*given:.*expected:.*mend:"):
+        layer().load_record(wrong)
+    with pytest.raises(RecordError, match=r"(?s)cannot be saved.*given:.*expected:.*mend:"):
+        wrong.save(tmp_path / "model.bpk")
+
+
+def test_a_list_that_is_not_that_of_the_codes_is_not_saved(tmp_path: Path) -> None:
+    record = layer().quantize_weights(Quantizer(Calibration.MinMax, SCHEMES[2])).into_record()
+    with pytest.raises(RecordError, match=r"(?s)weight: codes and scales that are not those of \(9, 5\).*mend:"):
+        ModuleRecord(record.entries, {**record.metadata, "quantized": damaged()}).save(tmp_path / "model.bpk")
