@@ -19,7 +19,7 @@ from typing import Any, Final, TypeVar, overload
 from burn_torch.core.annotations import Measured, Taken, above, at_least, between, holds, resolved, taken_by
 from burn_torch.core.errors import ArgumentError, BurnTorchError
 from burn_torch.core.frames import at_user_line, unwatched
-from burn_torch.core.misfits import is_from_inside, misfit_of, opaque, worded
+from burn_torch.core.misfits import is_from_inside, misfit_of, opaque, worded, wrap_functions
 from burn_torch.core.wording import described
 
 __all__ = [
@@ -29,6 +29,7 @@ __all__ = [
     "at_least",
     "between",
     "check_exports",
+    "check_functions",
     "checked",
     "checked_after",
     "checked_late",
@@ -226,6 +227,11 @@ def checked_late(function: F, subject: str = "") -> F:
         return find((), named) or err
 
     return worded(function, subject, reworded)
+
+
+def check_functions(scope: dict[str, Any], package: str) -> None:
+    """`checked_late` for the functions that a module exports to a package: `check_functions(globals(), "vision")`."""
+    wrap_functions(scope, package, checked_late)
 
 
 _ON_ERROR: Final = "_on_error"

@@ -31,6 +31,7 @@ __all__ = [
     "word_methods",
     "worded",
     "worded_late",
+    "wrap_functions",
 ]
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -191,10 +192,14 @@ def word_functions(scope: dict[str, Any], package: str = "") -> None:
 
     package     the one from which users take its functions; the module itself unless given
     """
-    package = package or scope["__name__"].rpartition(".")[2]
+    wrap_functions(scope, package or scope["__name__"].rpartition(".")[2], worded)
+
+
+def wrap_functions(scope: dict[str, Any], package: str, wrap: Callable[[Any, str], object]) -> None:
+    """Puts `wrap(function, "package.function")` in the place of each function that a module has and exports."""
     exported = {name: scope[name] for name in scope["__all__"] if inspect.isfunction(scope[name])}
     own = {name: function for name, function in exported.items() if function.__module__ == scope["__name__"]}
-    fronts = {function: worded(function, f"{package}.{function.__name__}") for function in own.values()}
+    fronts = {function: wrap(function, f"{package}.{function.__name__}") for function in own.values()}
     scope.update({name: fronts[function] for name, function in own.items()})  # one function under two names stays one
 
 

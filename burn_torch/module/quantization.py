@@ -150,7 +150,7 @@ LISTED: Final = "quantized"
 
 
 class Listed(NamedTuple):
-    """What a record says of a quantised parameter beside its codes and scales."""
+    """Describes a quantised parameter in a record, beside its codes and scales."""
 
     scheme: QuantScheme
     shape: Shape
@@ -168,7 +168,7 @@ class Listed(NamedTuple):
 
     @staticmethod
     def of(fields: Mapping[str, object]) -> Listed:
-        """What `to_fields` wrote.  Raises: KeyError, TypeError, ValueError, AttributeError for anything else."""
+        """Reads what `to_fields` wrote.  Raises: KeyError, TypeError, ValueError, AttributeError for anything else."""
         shape: Any = fields["shape"]
         scheme = QuantScheme.from_fields(fields["scheme"])  # type: ignore[arg-type]  # it raises for what is none
         propagation = QuantPropagation(fields.get("propagation", QuantPropagation.Inhibit))

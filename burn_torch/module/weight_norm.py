@@ -21,6 +21,7 @@ from burn_torch.module.param_group import ParamGroup
 from burn_torch.module.reparameterization import Reparameterization
 from burn_torch.module.running_state import RunningState
 from burn_torch.tensor import Tensor
+from burn_torch.tensor.apply import widen
 
 __all__ = ["SpectralNorm", "SpectralNormMapper", "WeightNorm", "WeightNormMapper"]
 
@@ -30,7 +31,8 @@ class WeightNorm(Reparameterization):
 
         value = g * base / |base|        (the norm is over all axes but `dim`)
 
-    Shapes: base with two axes or more, g (base.shape[dim],).  Dtypes: any float, the same for both.
+    Shapes: base with two axes or more, g (base.shape[dim],).
+    Dtypes: any float, the same for both; half types are computed in float32 and rounded once.
     Source: Salimans, Kingma 2016, https://arxiv.org/abs/1602.07868, equation 2.
     PyTorch: torch.nn.utils.parametrizations.weight_norm; original0 is g, original1 the base.
     """
@@ -42,7 +44,9 @@ class WeightNorm(Reparameterization):
 
     def materialize(self, base: Tensor) -> Tensor:
         """The lengths times the directions.  NaN where a direction is all zeros, which has none."""
-        return base / _norm(base, self.dim) * self.g.val().reshape(_beside(base, self.dim))
+        wide = widen(base)
+        value = wide / _norm(wide, self.dim) * widen(self.g.val()).reshape(_beside(base, self.dim))
+        return value.cast(base.dtype)
 
 
 class SpectralNorm(Reparameterization):
@@ -53,7 +57,8 @@ class SpectralNorm(Reparameterization):
     Each reading on a device with gradients moves u and v `n_power_iterations` steps nearer to the singular vectors;
     in a StepScope they leave it as other running states do.  The derivative takes u and v as constants.
 
-    Shapes: base with two axes or more, u (base.shape[dim],), v (the other elements,).  Dtypes: any float.
+    Shapes: base with two axes or more, u (base.shape[dim],), v (the other elements,).
+    Dtypes: any float; half types are computed in float32, which u and v have then, and rounded once.
     Source: Miyato et al. 2018, https://arxiv.org/abs/1802.05957, algorithm 1.
     PyTorch: torch.nn.utils.parametrizations.spectral_norm.
     """
@@ -68,14 +73,14 @@ class SpectralNorm(Reparameterization):
 
     def materialize(self, base: Tensor) -> Tensor:
         """The base over its largest singular value, as u and v know it."""
-        matrix = _as_matrix(base, self.dim)
+        matrix = _as_matrix(widen(base), self.dim)
         u, v = self.u.value(), self.v.value()
         if base.backend.trains:
             u, v = _iterate(_beneath(matrix, u), u, v, self.n_power_iterations, self.epsilon)
             self.u.update(u)
             self.v.update(v)
-        largest = (matrix.matmul(v.cast(base.dtype).unsqueeze_dim(1)).squeeze_dim(1) * u.cast(base.dtype)).sum()
-        return base / largest.reshape((1,) * base.ndim)
+        largest = (matrix.matmul(v.cast(matrix.dtype).unsqueeze_dim(1)).squeeze_dim(1) * u.cast(matrix.dtype)).sum()
+        return (widen(base) / largest.reshape((1,) * base.ndim)).cast(base.dtype)
 
 
 @dataclass(frozen=True)
@@ -124,7 +129,8 @@ class WeightNormMapper(_NormMapper):
     """
 
     def _norm_of(self, param: Param, dim: int) -> WeightNorm:
-        return WeightNorm(Param.from_tensor(_norm(param.val().detach(), dim).reshape((param.shape[dim],))), dim)
+        lengths = _norm(widen(param.val().detach()), dim).cast(param.spec().dtype)
+        return WeightNorm(Param.from_tensor(lengths.reshape((param.shape[dim],))), dim)
 
 
 @checked(but=("reparameterize",))
@@ -153,7 +159,7 @@ class SpectralNormMapper(_NormMapper):
 
     def _norm_of(self, param: Param, dim: int) -> SpectralNorm:
         host = param.device.no_grad()
-        matrix = _as_matrix(param.fork(host).val(), dim)
+        matrix = _as_matrix(widen(param.fork(host).val()), dim)
         drawn = Initializer.Normal(mean=0.0, std=1.0)
         u, v = (drawn.init((size,), host).val().cast(matrix.dtype) for size in matrix.shape)
         u, v = _iterate(matrix, u, v, 15, self.epsilon)

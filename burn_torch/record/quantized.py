@@ -56,7 +56,7 @@ def join_quantized(
     try:
         listed = read_list(metadata)
     except ValueError as err:
-        raise _unlisted(f"{metadata[LISTED][:120]} ({err})") from err
+        raise _word_list_fault(f"{metadata[LISTED][:120]} ({err})") from err
     whole = {f"{path}.{part}": path for path in listed if f"{path}.scales" in entries for part in _PARTS}
     for key, entry in entries.items():
         path = whole.get(key)
@@ -66,7 +66,7 @@ def join_quantized(
             scheme, shape, _ = listed[path]
             parts = [entries.get(f"{path}.{part}") for part in _PARTS]
             if [part and (part.shape, part.dtype) for part in parts] != _specs(scheme, shape):
-                raise _unlisted(f"{path}: codes and scales that are not those of {shape} {scheme!r:.120}")
+                raise _word_list_fault(f"{path}: codes and scales that are not those of {shape} {scheme!r:.120}")
             read = functools.partial(_join, parts, scheme, shape)
             fresh = RecordEntry(DType.U8, (scheme.file_bytes(shape),), None, read)
             joined[path] = known.setdefault(id(entry), fresh)
@@ -74,7 +74,7 @@ def join_quantized(
     return joined, described
 
 
-def _unlisted(given: str) -> BaseException:
+def _word_list_fault(given: str) -> BaseException:
     return cannot_save(
         given,
         expected="metadata that lists quantised parameters as they are: scheme, shape, element type",

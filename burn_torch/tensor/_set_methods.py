@@ -207,6 +207,9 @@ class SetMethods(CreationMethods):
         lists: list[Self] = []
         for x in indices:
             require_tensor(x, "an index")
+            first = len(lists)
+            if x.dtype.is_float or (x.dtype.is_bool and x.shape != self.shape[first : first + x.ndim]):
+                raise _no_indices(self, indices)
             lists += x.nonzero() if x.dtype.is_bool else [x.cast(DType.I64)]
         if len(lists) > self.ndim:
             raise _no_indices(self, indices)
@@ -253,6 +256,14 @@ class SetMethods(CreationMethods):
     ) -> Self:
         shape = sizes((rows, cols))
         device, dtype = creation(options, DType.I64)
+        if min(shape) < 0:
+            raise told(
+                ShapeError,
+                "a matrix has no negative sizes",
+                given=f"rows {rows}, cols {cols}",
+                expected="0 or more of both",
+                mend="check how the sizes were computed",
+            )
         within = max(-shape[0], min(integer(offset, "offset"), shape[1]))
         return cls.from_data(np.stack(np.nonzero(triangle(np.ones(shape, np.bool_), within))), (device, dtype))
 
@@ -283,10 +294,12 @@ def _root(x: S, variance: S) -> S:
 
 
 def _no_indices(x: Value, indices: object) -> BurnTorchError:
+    listed = indices if isinstance(indices, list | tuple) else [indices]
+    shown = ", ".join(str(i.spec) if isinstance(i, Value) else repr(i) for i in listed)
     return told(
         ShapeError,
         "the indices do not fit the axes",
-        given=f"x {x.spec}, indices {indices!r:.60}",
-        expected=f"a list of 1 to {x.ndim} tensors, one for each of the first axes",
+        given=f"x {x.spec}, indices {shown:.200}",
+        expected=f"a list of 1 to {x.ndim} tensors, one for each of the first axes: integers, or masks of their sizes",
         mend="x.index_put([rows, columns], values)",
     )

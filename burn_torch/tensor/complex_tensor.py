@@ -355,6 +355,16 @@ class ComplexTensor(ComplexFunctions, Compound):
             return ComplexTensor.from_real(self.real.ones_like())
         return power if exponent.real > 0 else power.recip()
 
+    def __rpow__(self, base: object) -> ComplexTensor:
+        real, imag = _split(base)
+        if real is None:
+            return NotImplemented
+        zero = self.real.zeros_like()
+        return (self * ComplexTensor(zero + real, zero if imag is None else zero + imag).log()).exp()
+
+    def __bool__(self) -> bool:
+        return bool((self.real != 0.0).bool_or(self.imag != 0.0))
+
     def __neg__(self) -> ComplexTensor:
         return self.map(Tensor.__neg__)
 

@@ -288,6 +288,19 @@ class QuantizedTensor:
         return np.asarray(self.dequantize(), dtype)
 
     __array_priority__ = 1000
+    __hash__ = object.__hash__  # elements are compared, as of Tensor
+
+    def __bool__(self) -> bool:
+        return bool(self.dequantize())
+
+    def __float__(self) -> float:
+        return float(self.dequantize())
+
+    def __int__(self) -> int:
+        return int(self.dequantize())
+
+    def __len__(self) -> int:
+        return len(self.dequantize())
 
     def __getattr__(self, name: str) -> Any:
         method = None if name.startswith("_") else getattr(Tensor, name, None)
@@ -325,7 +338,7 @@ def _operate(function: Callable[..., object], *, reflected: bool = False) -> Cal
 for _name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul"):
     setattr(QuantizedTensor, f"__{_name}__", _operate(getattr(operator, _name)))
     setattr(QuantizedTensor, f"__r{_name}__", _operate(getattr(operator, _name), reflected=True))
-for _name in ("neg", "abs", "lt", "le", "gt", "ge", "getitem"):
+for _name in ("neg", "pos", "abs", "eq", "ne", "lt", "le", "gt", "ge", "getitem"):
     setattr(QuantizedTensor, f"__{_name}__", _operate(getattr(operator, _name)))
 
 

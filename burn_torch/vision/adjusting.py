@@ -5,6 +5,7 @@ Images are floats from 0 to 1, and so are the results.
 
 from __future__ import annotations
 
+from burn_torch.core.checking import check_functions
 from burn_torch.core.dtype import DType
 from burn_torch.core.errors import ArgumentError
 from burn_torch.core.frames import told
@@ -130,3 +131,6 @@ def _blend(images: Tensor, other: Tensor, factor: float | Tensor) -> Tensor:
 def _require(images: Tensor, channels: int | None = None) -> None:
     require_images(images, channels)
     require_floats(images)
+
+
+check_functions(globals(), "vision")

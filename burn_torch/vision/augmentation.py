@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from burn_torch.core.checking import check_functions
 from burn_torch.core.dtype import DType
 from burn_torch.core.errors import ArgumentError, ShapeError
 from burn_torch.core.frames import told
@@ -158,8 +159,8 @@ def color_jitter(
     )
     for name, factors, adjust in wanted:
         still = 0.0 if name == "hue" else 1.0
-        low, high = factors if isinstance(factors, tuple) else (still - factors, still + factors)
-        low = low if name == "hue" or isinstance(factors, tuple) else max(low, 0.0)
+        low, high = _ends(factors, still)
+        low = low if name == "hue" or isinstance(factors, tuple | list) else max(low, 0.0)
         if low > high or (name == "hue" and max(-low, high) > 0.5) or (name != "hue" and low < 0.0):
             raise told(
                 ArgumentError,
@@ -216,10 +217,7 @@ def random_affine(
     _require_ranges(scale=scale)
     draws = Draws(images, "random_affine", key)
     height, width = images.shape[2:]
-    angle, slant = (
-        draws.uniform(name, *(ends if isinstance(ends, tuple) else (-ends, ends)))
-        for name, ends in (("degrees", degrees), ("shear", shear))
-    )
+    angle, slant = (draws.uniform(name, *_ends(ends, 0.0)) for name, ends in (("degrees", degrees), ("shear", shear)))
     moved = [
         (draws.uniform(name, -part, part) * size).round()
         for name, part, size in (("x", translate[0], width), ("y", translate[1], height))
@@ -314,6 +312,14 @@ def _require(images: Tensor, channels: int | None = None) -> None:
     require_floats(images)
 
 
+def _ends(drawn: float | Range, middle: float) -> Range:
+    """The ends of a range: itself, or as far as a number says to both sides of the middle."""
+    if isinstance(drawn, tuple | list):
+        low, high = drawn
+        return low, high
+    return middle - drawn, middle + drawn
+
+
 def _require_ranges(**ranges: Range) -> None:
     for name, (low, high) in ranges.items():
         if not 0.0 < low <= high:
@@ -324,3 +330,6 @@ def _require_ranges(**ranges: Range) -> None:
                 expected="0 < low <= high",
                 mend=f"{name}=(0.5, 1.0), for example",
             )
+
+
+check_functions(globals(), "vision")

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from burn_torch import ops
+from burn_torch.core.checking import check_functions
 from burn_torch.core.errors import ArgumentError, ShapeError
 from burn_torch.core.frames import told
 from burn_torch.tensor import Tensor
@@ -211,3 +212,6 @@ def _points(start: Floats, extent: Floats, bins: int, ratio: int, limit: int) ->
     high = np.minimum(low + 1, limit - 1)
     share: Floats = np.where(low >= limit - 1, 0.0, places - low)
     return [(low, np.where(outside, 0.0, 1 - share)), (high, np.where(outside, 0.0, share))]
+
+
+check_functions(globals(), "vision")

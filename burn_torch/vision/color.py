@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from burn_torch.core.checking import check_functions
 from burn_torch.tensor import Tensor
 from burn_torch.vision._images import require_floats, require_images
 
@@ -75,3 +76,6 @@ def _split(images: Tensor) -> list[Tensor]:
     require_images(images, 3)
     require_floats(images)
     return [images.narrow(1, i, 1) for i in range(3)]
+
+
+check_functions(globals(), "vision")

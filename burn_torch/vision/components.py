@@ -8,6 +8,7 @@ from enum import Enum
 from typing import final
 
 from burn_torch import ops
+from burn_torch.core.checking import check_functions
 from burn_torch.core.dtype import DType
 from burn_torch.tensor import Tensor
 from burn_torch.tensor.apply import require_tensor, unary
@@ -121,3 +122,6 @@ def connected_components_with_stats(
         most = area.narrow(1, 1, largest).greater(0).cast(DType.I64).sum_dim(1).reshape(tuple(batch) or (1,))
     left, top, right, bottom = bounds
     return labels, ConnectedStats(area.reshape(shape), left, top, right, bottom, most)
+
+
+check_functions(globals(), "vision")

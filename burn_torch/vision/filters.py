@@ -8,6 +8,7 @@ from typing import Self
 
 from burn_torch.config import Config
 from burn_torch.core import ambient
+from burn_torch.core.checking import check_functions
 from burn_torch.core.errors import ArgumentError, ShapeError
 from burn_torch.core.frames import told
 from burn_torch.core.philox import fold
@@ -177,3 +178,6 @@ class MedianBlur(_DrawnBlur):
     def apply(self, images: Tensor) -> Tensor:
         """All images blurred.  Raises: ShapeError."""
         return median(images, self.kernel_size)
+
+
+check_functions(globals(), "vision")

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+
+from burn_torch.core.checking import check_functions
 from burn_torch.core.dtype import FLOAT, DType
 from burn_torch.core.errors import ArgumentError, ShapeError
 from burn_torch.core.frames import told
@@ -67,12 +70,15 @@ def _share(images: Tensor, labels: Tensor, draws: Draws, alpha: float) -> Tensor
             expected="labels (batch, classes) of floats",
             mend="labels.one_hot(classes).float()",
         )
-    if not alpha > 0.0:
+    if not 0.0 < alpha < math.inf:
         raise told(
             ArgumentError,
             "alpha is no parameter of a beta distribution",
             given=f"alpha {alpha}",
-            expected="a number above 0",
+            expected="a finite number above 0",
             mend="1.0 draws shares evenly",
         )
     return draws.beta("share", alpha)
+
+
+check_functions(globals(), "vision")

@@ -11,6 +11,7 @@ from typing import NamedTuple, final
 
 import numpy as np
 
+from burn_torch.core.checking import check_functions
 from burn_torch.core.dtype import BOOL, FLOAT
 from burn_torch.core.errors import ArgumentError, DTypeError, ShapeError
 from burn_torch.core.frames import told
@@ -263,3 +264,6 @@ def _anchor(anchor: tuple[int, int] | None, width: int, height: int) -> Point:
             mend="None is the middle",
         )
     return point
+
+
+check_functions(globals(), "vision")

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 from typing import Final
 
+from burn_torch.core.checking import check_functions
 from burn_torch.core.errors import ArgumentError
 from burn_torch.core.frames import told
 from burn_torch.tensor import InterpolateMode, Tensor
@@ -80,3 +81,6 @@ def _change(images: Tensor, chosen: Tensor, sign: Tensor, strength: float) -> Te
     for name, other in changed.items():
         result = result.mask_where(chosen.equal(_CHANGES.index(name)).expand(images.shape), other)
     return result
+
+
+check_functions(globals(), "vision")

@@ -10,6 +10,7 @@ from typing import ClassVar, Final, final
 import numpy as np
 from numpy.typing import NDArray
 
+from burn_torch.core.checking import check_functions
 from burn_torch.core.errors import ArgumentError, DataError, ShapeError
 from burn_torch.core.frames import told
 from burn_torch.tensor import Tensor
@@ -174,3 +175,6 @@ def _write(picture: NDArray[np.uint8], path: Path) -> None:
             expected=".png, .jpg, .bmp or another kind that Pillow writes",
             mend="end the name with .png",
         ) from err
+
+
+check_functions(globals(), "vision")

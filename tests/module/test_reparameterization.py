@@ -137,6 +137,18 @@ def test_visitors_and_mappers_see_the_base_at_the_path_of_the_parameter() -> Non
     np.testing.assert_array_equal(values(model.map(Doubling()).last.weight.val()), 4 * values(model.last.weight.val()))
 
 
+@pytest.mark.parametrize("scale", [1e-4, 1.0, 300.0])
+def test_norms_of_half_types_neither_overflow_nor_vanish(scale: float, seed: Any) -> None:
+    array = seed.normal(size=(6, 70)) * scale
+    plain = nn.LinearConfig(6, 70, bias=False).init(Device.cpu())
+    half = plain.map_params(lambda param: param.map(lambda _: Tensor.from_data(array, Device.cpu()).cast(DType.F16)))
+    known = values(half.weight.val().cast(DType.F64))
+    normed = half.apply_reparameterization(WeightNormMapper()).weight.val()
+    np.testing.assert_allclose(values(normed.cast(DType.F64)), known, rtol=2e-3, atol=1e-7)
+    spectral = half.apply_reparameterization(SpectralNormMapper()).weight.val()
+    assert np.linalg.norm(values(spectral.cast(DType.F64)), 2) == pytest.approx(1.0, rel=0.05)
+
+
 def torch_linear(linear: nn.Linear) -> torch.nn.Linear:
     twin = torch.nn.Linear(*linear.weight.shape, dtype=torch.float64)
     assert linear.bias is not None

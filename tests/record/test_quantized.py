@@ -18,9 +18,7 @@ from burn_torch.tensor import Calibration, QuantLevel, QuantParam, QuantPropagat
 SCHEMES = [
     QuantScheme(QuantValue.Q4S, QuantLevel.per_block((4, 1), QuantParam.BF16)),
     QuantScheme(QuantValue.E2M1, (QuantLevel.per_block(2, QuantParam.UE4M3), QuantLevel.per_tensor())),
-    QuantScheme(
-        QuantValue.Q8F, QuantLevel.per_channel(-1), QuantStore.Native, propagation=QuantPropagation.Propagate
-    ),
+    QuantScheme(QuantValue.Q8F, QuantLevel.per_channel(-1), QuantStore.Native, propagation=QuantPropagation.Propagate),
 ]
 
 

@@ -61,6 +61,7 @@ FUNCTIONS: dict[str, Callable[[Any, Any, Any], Any]] = {
     "power": lambda z, w, x: z**3 + z**-2 + z**0,
     "power of fractions": lambda z, w, x: z**0.7 + z ** (0.3 + 1j),
     "power of tensors": lambda z, w, x: z**w,
+    "power of numbers": lambda z, w, x: 2.0**z + (1 - 2j) ** w + (x * x + 1.0) ** z,
     "abs": lambda z, w, x: abs(z) * z.abs(),
     "angle": lambda z, w, x: z.angle(),
     "conj": lambda z, w, x: z.conj() * z * z,
@@ -181,6 +182,13 @@ def test_half_types_stay_what_they_are(dtype: DType) -> None:
     for y in (z * z, z / (z + 1), z.exp(), signal.fft(z), z.unsqueeze_dim(1) @ z.unsqueeze_dim(0)):
         assert y.dtype is dtype
     close(z.cast(DType.F64) * 2, (z * 2).cast(DType.F64))
+
+
+def test_one_number_is_true_or_false_and_several_are_neither() -> None:
+    z = ComplexTensor.from_data([0j, 1j], Device.cpu())
+    assert (bool(z[0]), bool(z[1])) == (False, True)
+    with pytest.raises(ShapeError, match="only a tensor of one element is a number"):
+        assert z
 
 
 def test_comparison_is_element_by_element() -> None:

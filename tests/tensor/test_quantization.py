@@ -178,6 +178,16 @@ def test_operations_dequantise_and_propagate_as_the_scheme_says(leaf: Device, se
     assert isinstance(product, QuantizedTensor)
     assert np.abs(np.asarray(product) - near @ a).max() < 0.02 * np.abs(near @ a).max()
     assert isinstance(kept.greater(0.0), Tensor)  # truth values are not quantised
+    for ours, theirs in (
+        (q == q, near == near),
+        (q != 0.5, near != 0.5),
+        (x == q, a == near),
+        (q == q[0], near == near[0]),
+    ):
+        assert np.array_equal(np.asarray(ours), theirs)
+    assert (len(q), float(q.sum()), q in {q: 1}) == (len(near), pytest.approx(float(near.sum()), rel=1e-5), True)
+    with pytest.raises(ShapeError, match="only a tensor of one element is a number"):
+        assert q
     with pytest.raises(AttributeError, match="QuantizedTensor has no attribute no_such"):
         q.no_such()
 

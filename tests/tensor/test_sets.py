@@ -159,6 +159,9 @@ REFUSED: list[tuple[Callable[[Tensor], Any], type[BurnTorchError], str]] = [
     (lambda x: x.index_put([], 0.0), ShapeError, "do not fit the axes"),
     (lambda x: x.index_put([x.int(), x.int()], 0.0), ShapeError, "do not fit the axes"),
     (lambda x: x.index_put([x.int() + 9], 0.0), BoundsError, "out of range"),
+    (lambda x: x.index_put([x], 0.0), ShapeError, "do not fit the axes"),
+    (lambda x: x.index_put([x.narrow(0, 0, 1).greater(0.0)], 0.0), ShapeError, "do not fit the axes"),
+    (lambda x: Tensor.tril_indices(-1, 2, 0, x.device), ShapeError, "no negative sizes"),
     (lambda x: Tensor.linspace(0.0, 1.0, -1, x.device), ArgumentError, "below 0"),
     (lambda x: linalg.cdist(x.unsqueeze_dim(0), x.narrow(0, 0, 2).unsqueeze_dim(0)), ShapeError, "differ in length"),
 ]

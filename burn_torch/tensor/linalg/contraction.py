@@ -11,9 +11,9 @@ from typing import Final, TypeAlias
 import numpy as np
 
 from burn_torch import ops
+from burn_torch.core.checking import check_functions
 from burn_torch.core.errors import BurnTorchError, DTypeError, ShapeError
 from burn_torch.core.frames import told
-from burn_torch.core.misfits import word_functions
 from burn_torch.core.wording import described
 from burn_torch.tensor.apply import apply_one, require_tensor, unary
 from burn_torch.tensor.tensor import Tensor
@@ -171,4 +171,4 @@ def _contract(first: Named, second: Named, needed: set[str]) -> Named:
     return "".join(order), unary(ops.reshape, z, tuple(sizes[letter] for letter in order))
 
 
-word_functions(globals(), "linalg")
+check_functions(globals(), "linalg")

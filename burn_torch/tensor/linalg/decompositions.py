@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TypeAlias
 
 from burn_torch import ops
+from burn_torch.core.checking import check_functions
 from burn_torch.core.errors import ShapeError
 from burn_torch.core.frames import told
-from burn_torch.core.misfits import word_functions
 from burn_torch.tensor._arguments import truth
 from burn_torch.tensor.linalg._matrix import compute, require_axes, require_square
 from burn_torch.tensor.tensor import Tensor
@@ -123,4 +123,4 @@ def svdvals(x: Tensor) -> Tensor:
     return svd(x, full_matrices=False)[1]
 
 
-word_functions(globals(), "linalg")
+check_functions(globals(), "linalg")

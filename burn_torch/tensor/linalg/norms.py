@@ -9,10 +9,10 @@ from typing import ClassVar, Final, final
 
 import numpy as np
 
+from burn_torch.core.checking import check_functions
 from burn_torch.core.dtype import DType
 from burn_torch.core.errors import ArgumentError, DTypeError, ShapeError
 from burn_torch.core.frames import told
-from burn_torch.core.misfits import word_functions
 from burn_torch.tensor._arguments import axis, fitting, real
 from burn_torch.tensor.apply import require_tensor, widen
 from burn_torch.tensor.linalg._matrix import require_axes
@@ -228,4 +228,4 @@ def _smallest(dtype: DType) -> float:
     return float(np.finfo(np.float32 if dtype is DType.BF16 else dtype.numpy).tiny)  # bf16 has the exponents of f32
 
 
-word_functions(globals(), "linalg")
+check_functions(globals(), "linalg")

@@ -6,9 +6,9 @@ import math
 from collections.abc import Sequence
 
 from burn_torch import ops
+from burn_torch.core.checking import check_functions
 from burn_torch.core.errors import ShapeError
 from burn_torch.core.frames import told
-from burn_torch.core.misfits import word_functions
 from burn_torch.tensor._arguments import axes, axis, integer, whole_list
 from burn_torch.tensor.apply import apply_one, require_tensor, unary
 from burn_torch.tensor.linalg._matrix import require_axes, require_square
@@ -128,10 +128,11 @@ def _paired_axes(
     x: Tensor, y: Tensor, dims: int | tuple[Sequence[int], Sequence[int]]
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
     if isinstance(dims, list | tuple):
-        first, second = (list(part) if isinstance(part, list | tuple | range) else [part] for part in dims)
-        left, right = axes(x, whole_list(first, "dims[0]")), axes(y, whole_list(second, "dims[1]"))
-        if len(left) == len(right):
-            return left, right
+        lists = [list(part) if isinstance(part, list | tuple | range) else [part] for part in dims]
+        if len(lists) == 2:
+            left, right = axes(x, whole_list(lists[0], "dims[0]")), axes(y, whole_list(lists[1], "dims[1]"))
+            if len(left) == len(right):
+                return left, right
     else:
         count = integer(dims, "dims")
         if 0 <= count <= min(x.ndim, y.ndim):
@@ -166,4 +167,4 @@ def matrix_power(x: Tensor, n: int) -> Tensor:
         base = base.matmul(base)
 
 
-word_functions(globals(), "linalg")
+check_functions(globals(), "linalg")

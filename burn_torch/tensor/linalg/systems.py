@@ -7,10 +7,10 @@ from typing import NamedTuple
 import numpy as np
 
 from burn_torch import ops
+from burn_torch.core.checking import check_functions
 from burn_torch.core.dtype import DType
 from burn_torch.core.errors import ArgumentError, ShapeError
 from burn_torch.core.frames import told
-from burn_torch.core.misfits import word_functions
 from burn_torch.tensor._arguments import real, truth
 from burn_torch.tensor.apply import HALVES
 from burn_torch.tensor.linalg._matrix import compute, require_axes, require_square
@@ -171,4 +171,4 @@ def lstsq(a: Tensor, b: Tensor, rtol: float | None = None) -> LeastSquares:
     return LeastSquares(solution, residuals, _count_above(values.detach(), _cut(a, rtol)), values)
 
 
-word_functions(globals(), "linalg")
+check_functions(globals(), "linalg")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from burn_torch.core.checking import check_functions
 from burn_torch.core.errors import ArgumentError, BurnTorchError, ShapeError
 from burn_torch.core.frames import told
-from burn_torch.core.misfits import word_functions
 from burn_torch.tensor._arguments import all_axes, axes
 from burn_torch.tensor.complex_tensor import ComplexTensor
 from burn_torch.tensor.signal.transforms import Signal, fftn, ifftn, irfftn, parts_of, rfftn
@@ -25,7 +25,7 @@ def fftconvolve(x: Signal, y: Signal, mode: str = "full", dims: Sequence[int] | 
     Source: scipy.signal.fftconvolve.
     """
     (first, _), (second, _) = parts_of(x), parts_of(y)
-    if mode not in _MODES:
+    if not isinstance(mode, str) or mode not in _MODES:
         raise told(
             ArgumentError,
             "there is no such mode of convolution",
@@ -37,8 +37,8 @@ def fftconvolve(x: Signal, y: Signal, mode: str = "full", dims: Sequence[int] | 
         raise _misfit(x, y, "arrays of as many axes, one or more", "insert axes with unsqueeze_dim")
     named = all_axes(first) if dims is None else axes(first, dims)
     sizes, others = ([part.shape[dim] for dim in named] for part in (first, second))
-    if min(*sizes, *others) < 1:
-        raise _misfit(x, y, "one element or more along each axis that is convolved", "leave empty arrays out")
+    if min([*sizes, *others], default=0) < 1:
+        raise _misfit(x, y, "an axis, and one element or more along each that is convolved", "leave empty arrays out")
     if mode == "valid" and any(m < n for m, n in zip(sizes, others, strict=True)):
         x, y, sizes, others = y, x, others, sizes
         if any(m < n for m, n in zip(sizes, others, strict=True)):
@@ -76,4 +76,4 @@ def _misfit(x: Signal, y: Signal, expected: str, mend: str) -> BurnTorchError:
     )
 
 
-word_functions(globals(), "signal")
+check_functions(globals(), "signal")

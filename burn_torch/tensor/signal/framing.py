@@ -6,10 +6,9 @@ from dataclasses import dataclass
 from typing import final
 
 from burn_torch import ops
-from burn_torch.core.checking import at_least, checked
+from burn_torch.core.checking import at_least, check_functions, checked
 from burn_torch.core.errors import ArgumentError, ShapeError
 from burn_torch.core.frames import told
-from burn_torch.core.misfits import word_functions
 from burn_torch.tensor._arguments import integer, option, real
 from burn_torch.tensor.apply import apply_one, require_tensor
 from burn_torch.tensor.complex_tensor import ComplexTensor
@@ -208,4 +207,4 @@ def _overlap(frames: Tensor, covered: int, hop: int) -> Tensor:
     return apply_one(ops.unfold_backward, (frames,), (batch, covered), 1, points, hop)
 
 
-word_functions(globals(), "signal")
+check_functions(globals(), "signal")

@@ -7,10 +7,10 @@ from typing import TypeVar
 
 import numpy as np
 
+from burn_torch.core.checking import check_functions
 from burn_torch.core.dtype import DType
 from burn_torch.core.errors import ArgumentError
 from burn_torch.core.frames import told
-from burn_torch.core.misfits import word_functions
 from burn_torch.tensor._arguments import all_axes, axes, integer, real
 from burn_torch.tensor.complex_tensor import ComplexTensor
 from burn_torch.tensor.options import creation
@@ -65,4 +65,4 @@ def _shift(x: T, dims: Sequence[int] | int | None, up: int) -> T:
     return x.roll(steps, list(named))
 
 
-word_functions(globals(), "signal")
+check_functions(globals(), "signal")

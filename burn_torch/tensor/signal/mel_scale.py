@@ -9,11 +9,10 @@ from typing import Final, TypeAlias, final
 
 import numpy as np
 
-from burn_torch.core.checking import at_least, checked
+from burn_torch.core.checking import at_least, check_functions, checked
 from burn_torch.core.dtype import DType
 from burn_torch.core.errors import ArgumentError
 from burn_torch.core.frames import told
-from burn_torch.core.misfits import word_functions
 from burn_torch.ops.samples import Array
 from burn_torch.tensor._arguments import integer, option
 from burn_torch.tensor.options import creation
@@ -147,4 +146,4 @@ def mel_spectrogram(
     return spectra @ mel_filter_bank(frames.n_fft // 2 + 1, chosen, like)
 
 
-word_functions(globals(), "signal")
+check_functions(globals(), "signal")

@@ -11,10 +11,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from burn_torch.core.checking import check_functions
 from burn_torch.core.dtype import DType
 from burn_torch.core.errors import ArgumentError
 from burn_torch.core.frames import told
-from burn_torch.core.misfits import word_functions
 from burn_torch.tensor._arguments import integer, real, truth
 from burn_torch.tensor.options import creation
 from burn_torch.tensor.tensor import Tensor
@@ -58,4 +58,4 @@ def cosine_window(coefficients: Sequence[float], size: int, periodic: bool, opti
     return Tensor.from_data(np.ones(1) if count == 1 else sum(values, np.zeros(count)), device, dtype)
 
 
-word_functions(globals(), "signal")
+check_functions(globals(), "signal")

@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from typing import TypeAlias
 
 from burn_torch import ops
+from burn_torch.core.checking import check_functions
 from burn_torch.core.dtype import FLOAT
 from burn_torch.core.errors import ArgumentError, DTypeError, ShapeError
 from burn_torch.core.frames import told
-from burn_torch.core.misfits import word_functions
 from burn_torch.core.wording import described
 from burn_torch.ops.spectra import NORMS
 from burn_torch.tensor._arguments import all_axes, axes
@@ -282,4 +282,4 @@ def _fit(x: Tensor, named: tuple[int, ...], points: tuple[int, ...]) -> Tensor:
     return x.pad(more) if any(after for _, after in more) else x
 
 
-word_functions(globals(), "signal")
+check_functions(globals(), "signal")
