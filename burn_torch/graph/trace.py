@@ -6,7 +6,8 @@ Any function of values runs over it: gradient rules, decompositions, whole train
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Final, NoReturn, final
 
 from burn_torch.core.errors import DeviceError, TraceError
@@ -69,6 +70,19 @@ class Trace:
         slot = self._slot()
         self._inputs.append((slot.index, spec))
         return Value(self, slot, spec)
+
+    def parameter(self) -> Slot:
+        """A slot that is no input of the graph: what a body written apart takes."""
+        return self._slot()
+
+    @contextmanager
+    def apart(self) -> Iterator[list[Node]]:
+        """Nodes that are written until the block ends go into the list that it gives, and not into the graph."""
+        outside, self._nodes = self._nodes, []
+        try:
+            yield self._nodes
+        finally:
+            self._nodes = outside
 
     def execute(self, call: Call, inputs: Sequence[object]) -> Sequence[Primitive]:
         """Appends the Call; its outputs are new slots.  Raises: TraceError for a value from outside the trace."""

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from burn_torch.module import Content, Module
 from burn_torch.module.initializer import Initializer
 from burn_torch.nn._layer import XAVIER, RecurrentConfig, fields_of, noting_layer
 from burn_torch.nn._recurrence import (
+    as_operator,
     batch_of,
     cell_step,
     gate_sizes,
@@ -154,8 +155,19 @@ class Gru(_GruGates):
         Burn gives the first alone.  `lengths` (batch,) are the numbers of steps of padded sequences: behind them the
         output is 0, the last state is that of the last step, and a reversed layer begins there.
         """
+        rolled = _as_operator([self], batched_input, state, lengths)
+        if rolled is not None:
+            return rolled
         start = hidden_start(self, batched_input, state)
         return unroll(self, batched_input, self._gates(), self._step(), start, lengths)
+
+
+def _as_operator(
+    layers: Sequence[Gru], x: Tensor, state: Tensor | None, lengths: Tensor | None
+) -> tuple[Tensor, Tensor] | None:
+    activations, after = ("gate_activation", "hidden_activation"), layers[0].reset_after
+    rolled = as_operator("GRU", layers, Gru._gates, activations, x, [state], lengths, after=after)
+    return None if rolled is None else (rolled[0], rolled[1][0])
 
 
 class GruCell(_GruGates):
@@ -218,6 +230,9 @@ class BiGru(Module):
         self, batched_input: Tensor, state: Tensor | None = None, lengths: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
         """The hidden states of both directions after each step, and their last ones; `lengths` as in Gru."""
+        rolled = _as_operator([self.forward_layer, self.reverse_layer], batched_input, state, lengths)
+        if rolled is not None:
+            return rolled
         ahead, back = None, None
         if state is not None:
             batch = batch_of(self, batched_input, self.batch_first)

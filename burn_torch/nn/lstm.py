@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
 from burn_torch.core.errors import ArgumentError
 from burn_torch.module import Content, Module
 from burn_torch.module.initializer import Initializer
 from burn_torch.nn._layer import XAVIER, RecurrentConfig, fields_of, noting_layer
-from burn_torch.nn._recurrence import batch_of, cell_step, gate_sizes, joined, parts, require_state, unroll
+from burn_torch.nn._recurrence import as_operator, batch_of, cell_step, gate_sizes, joined, parts, require_state, unroll
 from burn_torch.nn.activation import Activation, ActivationConfig
 from burn_torch.nn.gate_controller import GateController
 from burn_torch.nn.lstm_state import LstmState
@@ -158,6 +158,9 @@ class Lstm(_LstmGates):
         `lengths` (batch,) are the numbers of steps of padded sequences: behind them the output is 0, the last state is
         that of the last step, and a reversed layer begins there.
         """
+        rolled = _as_operator([self], batched_input, state, lengths)
+        if rolled is not None:
+            return rolled
         start = functools.partial(self._start, state, x=batched_input)
         output, pair = unroll(self, batched_input, self._gates(), self._step(), start, lengths)
         return output, LstmState(*pair)
@@ -197,6 +200,20 @@ class Lstm(_LstmGates):
             zeros = LstmState.initial((batch_size, self.d_hidden), device)
             return Tensor.zeros((batch_size, 0, self.d_hidden), device), zeros if state is None else state
         return Tensor.stack([outputs[t] for t in range(seq_length)], 1), LstmState(*pair)
+
+
+def _as_operator(
+    layers: Sequence[Lstm], x: Tensor, state: LstmState | None, lengths: Tensor | None
+) -> tuple[Tensor, LstmState] | None:
+    activations = ("gate_activation", "cell_activation", "hidden_activation")
+    states = (None, None) if state is None else (state.hidden, state.cell)
+    rolled = as_operator("LSTM", layers, _gates_of, activations, x, states, lengths)
+    return None if rolled is None else (rolled[0], LstmState(rolled[1][1], rolled[1][0]))
+
+
+def _gates_of(layer: Lstm) -> list[GateController | None]:
+    """The gates in the order of ONNX."""
+    return [layer.input_gate, layer.output_gate, layer.forget_gate, layer.cell_gate]
 
 
 class LstmCell(_LstmGates):
@@ -254,6 +271,9 @@ class BiLstm(Module):
         self, batched_input: Tensor, state: LstmState | None = None, lengths: Tensor | None = None
     ) -> tuple[Tensor, LstmState]:
         """The hidden states of both directions after each step, and their last states; `lengths` as in Lstm."""
+        rolled = _as_operator([self.forward_layer, self.reverse_layer], batched_input, state, lengths)
+        if rolled is not None:
+            return rolled
         ahead, back = None, None
         if state is not None:
             shape = (2, batch_of(self, batched_input, self.batch_first), self.d_hidden)

@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar, final
 
 from burn_torch.module import Content, Module
 from burn_torch.module.initializer import Initializer
 from burn_torch.nn._layer import XAVIER, RecurrentConfig, fields_of, noting_layer
-from burn_torch.nn._recurrence import batch_of, cell_step, gate_sizes, hidden_start, joined, require_state, unroll
+from burn_torch.nn._recurrence import (
+    as_operator,
+    batch_of,
+    cell_step,
+    gate_sizes,
+    hidden_start,
+    joined,
+    require_state,
+    unroll,
+)
 from burn_torch.nn.activation import Activation, ActivationConfig
 from burn_torch.nn.gate_controller import GateController
 from burn_torch.tensor import Device, Tensor, functional
@@ -124,9 +133,20 @@ class Rnn(_RnnGate):
         `lengths` (batch,) are the numbers of steps of padded sequences: behind them the output is 0, the last state is
         that of the last step, and a reversed layer begins there.
         """
+        rolled = _as_operator([self], batched_input, state, lengths)
+        if rolled is not None:
+            return rolled
         start = hidden_start(self, batched_input, None if state is None else state.hidden)
         output, hidden = unroll(self, batched_input, [self.gate], self._step(), start, lengths)
         return output, RnnState(hidden)
+
+
+def _as_operator(
+    layers: Sequence[Rnn], x: Tensor, state: RnnState | None, lengths: Tensor | None
+) -> tuple[Tensor, RnnState] | None:
+    before = [None if state is None else state.hidden]
+    rolled = as_operator("RNN", layers, lambda layer: [layer.gate], ["hidden_activation"], x, before, lengths)
+    return None if rolled is None else (rolled[0], RnnState(rolled[1][0]))
 
 
 class RnnCell(_RnnGate):
@@ -181,6 +201,9 @@ class BiRnn(Module):
         self, batched_input: Tensor, state: RnnState | None = None, lengths: Tensor | None = None
     ) -> tuple[Tensor, RnnState]:
         """The hidden states of both directions after each step, and their last ones; `lengths` as in Rnn."""
+        rolled = _as_operator([self.forward_layer, self.reverse_layer], batched_input, state, lengths)
+        if rolled is not None:
+            return rolled
         ahead, back = None, None
         if state is not None:
             batch = batch_of(self, batched_input, self.batch_first)

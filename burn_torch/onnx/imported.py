@@ -13,6 +13,7 @@ import numpy as np
 from burn_torch.core.checking import checked
 from burn_torch.core.errors import BurnTorchError, OnnxError
 from burn_torch.module import Module, Param, RunningState
+from burn_torch.onnx.ir import split_multiple
 from burn_torch.onnx.operators.registry import FAULTS, HOST
 from burn_torch.onnx.plan import Body, Literal, Plan, Ref, Source, Step, Weight, plan_of
 from burn_torch.onnx.reader import read_bytes, read_model
@@ -79,7 +80,7 @@ def _require_fixed_sizes(plan: Plan, env: Env) -> None:
             "forward: inputs have other sizes than the file fixes",
             given="; ".join(f"{name} {shape}" for name, shape, _ in wrong),
             expected="; ".join(str(info) for _, _, info in wrong),
-            mend="give tensors of these sizes, or export the model with axes that vary",
+            mend='give tensors of these sizes, "16 * n" being any multiple of 16, or export the model with other axes',
         )
 
 
@@ -87,7 +88,8 @@ def _fits(shape: tuple[int, ...], declared: tuple[int | str | None, ...]) -> boo
     if math.prod(shape) == 1 and not declared:
         return True  # a number, with or without an axis
     return len(shape) == len(declared) and all(
-        size == fixed for size, fixed in zip(shape, declared, strict=True) if isinstance(fixed, int)
+        size == fixed if isinstance(fixed, int) else fixed is None or size % split_multiple(fixed)[0] == 0
+        for size, fixed in zip(shape, declared, strict=True)
     )
 
 

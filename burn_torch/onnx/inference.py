@@ -17,6 +17,7 @@ from burn_torch.core.dtype import DType
 from burn_torch.core.errors import BurnTorchError
 from burn_torch.core.spec import TensorSpec
 from burn_torch.onnx.imported import run_step
+from burn_torch.onnx.ir import split_multiple
 from burn_torch.onnx.plan import Plan
 from burn_torch.tensor import Tensor
 
@@ -116,7 +117,8 @@ def _trace(plan: Plan, sizes: Mapping[str, int]) -> Found:
             if info.shape is None or info.dtype is None or info.kind != "tensor":
                 return shapes
             shape = tuple(
-                size if isinstance(size, int) else sizes[size or f"d{i}_{j}"] for j, size in enumerate(info.shape)
+                size if isinstance(size, int) else sizes[size or f"d{i}_{j}"] * split_multiple(size or "")[0]
+                for j, size in enumerate(info.shape)
             )
             env[name] = tensor(shape, info.dtype)
             note(name, env[name])

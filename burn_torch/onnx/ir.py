@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
 from burn_torch.core.data import TensorData
 from burn_torch.core.dtype import DType
 from burn_torch.core.wording import one_line
 from burn_torch.ops.value import Attrs
 
-__all__ = ["Graph", "Model", "Node", "ValueInfo"]
+__all__ = ["Graph", "Model", "Node", "ValueInfo", "split_multiple"]
+
+
+_MULTIPLE: Final = re.compile(r"\s*([1-9][0-9]{0,8})\s*\*\s*(\w.*)")
+
+
+def split_multiple(size: str) -> tuple[int, str]:
+    """A size that varies as a factor and a name: "16 * height" is any multiple of 16."""
+    parts = _MULTIPLE.fullmatch(size)
+    return (1, size) if parts is None else (int(parts[1]), parts[2].strip())
 
 
 @dataclass(frozen=True)

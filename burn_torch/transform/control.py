@@ -3,7 +3,7 @@
 Where a predicate can be read, Python decides: one branch runs, a loop runs as often as it must.  Under `compile`, and
 where samples of `vmap` differ, it cannot be read: then both sides are computed and chosen by value.  What is computed
 in vain may be infinite or NaN; its derivative is kept from the operands, so 0 times infinity reaches no gradient.
-Loops are unrolled.
+Loops are unrolled, unless what is traced is written to a file that has loops of its own; see `rolling.py`.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from burn_torch.module.scope import StepScope, current_scope
 from burn_torch.tensor import Tensor
 from burn_torch.transform.arguments import describe, mapped, paired
 from burn_torch.transform.differentiation import named
+from burn_torch.transform.rolling import roller_of
 from burn_torch.transform.structure import Argument, Function
 
 __all__ = ["associative_scan", "cond", "scan", "while_loop"]
@@ -41,8 +42,11 @@ def cond(pred: bool | Tensor, true_fn: Function, false_fn: Function, *operands: 
     known = _read("cond", pred)
     if known is not None:
         return (true_fn if known else false_fn)(*operands)
-    holds = _bit("cond", pred)
+    holds = truth_of("cond", pred)
+    roller = roller_of(holds, *operands)
     with _Pure("cond: both branches run, and one"):
+        if roller is not None:
+            return roller.cond(holds, true_fn, false_fn, operands)
         chosen = true_fn(*_gate(operands, holds))
         other = false_fn(*_gate(operands, holds.bool_not()))
     return _choose("cond: the results of the branches", holds, chosen, other)
@@ -74,9 +78,13 @@ def while_loop(cond_fn: Function, body_fn: Function, init: object, max_steps: in
             break
         if known:
             after = body_fn(state)
-            _require_alike("while_loop: the state", state, after)
+            require_alike("while_loop: the state", state, after)
         else:
-            now = _bit("while_loop", pred)
+            now = truth_of("while_loop", pred)
+            roller = roller_of(now, state) if alive is None else None
+            if roller is not None:
+                with _Pure("while_loop: the loop stays one, and its body"):
+                    return roller.while_loop(cond_fn, body_fn, state, None if max_steps is None else max_steps - steps)
             alive = now if alive is None else alive.bool_and(now)
             going = _any(alive)
             if going is False:
@@ -111,6 +119,9 @@ def scan(
     """
     what = named("scan", fn)
     count = _length(what, xs, dim, length)
+    roller = roller_of(init, xs)
+    if roller is not None and roller.takes(xs):
+        return roller.scan(fn, init, xs, dim, count, reverse)
     parts = _unstack(xs, dim)
     carry, ys = init, []
     for i in reversed(range(count)) if reverse else range(count):
@@ -122,7 +133,7 @@ def scan(
                 expected="(carry, y); y may be None",
                 mend="return carry, None where nothing is collected",
             )
-        _require_alike(f"{what}: the carry", carry, pair[0])
+        require_alike(f"{what}: the carry", carry, pair[0])
         carry = pair[0]
         ys.append(pair[1])
     return carry, _join_all(what, ys[::-1] if reverse else ys, lambda items: Tensor.stack(items, dim))
@@ -168,7 +179,8 @@ def _read(what: str, pred: object) -> bool | None:
     return None if stack.session is not None else bool(pred.into_scalar())
 
 
-def _bit(what: str, pred: object) -> Tensor:
+def truth_of(what: str, pred: object) -> Tensor:
+    """A predicate as a tensor of one bool.  Raises: ArgumentError for a bool of Python."""
     if isinstance(pred, Tensor):
         return pred.bool().reshape((1,))
     raise ArgumentError(
@@ -247,7 +259,7 @@ def _gate(operands: Argument, holds: Tensor) -> Argument:
 
 
 def _choose(what: str, holds: Tensor, chosen: Argument, other: Argument) -> Argument:
-    _require_alike(what, other, chosen, numbers=True)
+    require_alike(what, other, chosen, numbers=True)
     left = iter([y for _, _, y in paired(chosen, other, "results", what)])
 
     def choose(x: object, path: str) -> object:
@@ -259,7 +271,7 @@ def _choose(what: str, holds: Tensor, chosen: Argument, other: Argument) -> Argu
     return mapped(chosen, choose, "results")
 
 
-def _require_alike(what: str, before: object, after: object, *, numbers: bool = False) -> None:
+def require_alike(what: str, before: object, after: object, *, numbers: bool = False) -> None:
     """Raises: ArgumentError, ShapeError, DTypeError unless both have one structure and their tensors one spec."""
     for path, x, y in paired(before, after, "value", what):
         if isinstance(x, Tensor) != isinstance(y, Tensor) or (
@@ -325,7 +337,7 @@ def _unstack(xs: Argument, dim: int) -> Callable[[int], Argument]:
 def _join_all(what: str, values: Sequence[Argument], join: Callable[[list[Tensor]], Tensor]) -> Argument:
     """One container of joined tensors from many; what is no tensor comes from the first."""
     for value in values[1:]:
-        _require_alike(f"{what}: the results of steps", values[0], value, numbers=True)
+        require_alike(f"{what}: the results of steps", values[0], value, numbers=True)
     columns = [iter([y for _, _, y in paired(values[0], value, "y", what)]) for value in values]
 
     def column(x: object, path: str) -> object:
@@ -355,7 +367,7 @@ def _prefixes(what: str, join: Function, xs: Argument, dim: int, n: int) -> Argu
 
     def merge(a: Argument, b: Argument) -> Argument:
         result = join(a, b)
-        _require_alike(f"{what}: what the function joins", a, result)
+        require_alike(f"{what}: what the function joins", a, result)
         return result
 
     half = n // 2

@@ -10,12 +10,16 @@ from burn_torch.core.data import TensorData
 from burn_torch.core.dtype import DType
 from burn_torch.core.errors import OnnxError
 from burn_torch.core.spec import NumberSpec, TensorSpec
+from burn_torch.graph import Graph
+from burn_torch.graph import Node as GraphNode
+from burn_torch.graph.interpreter import interpret
 from burn_torch.onnx.exporting.document import Document
 from burn_torch.onnx.exporting.request import Axes
+from burn_torch.onnx.exporting.rolling import recurrence
 from burn_torch.onnx.exporting.sizes import Length, Size, Symbol, merged, product
 from burn_torch.onnx.exporting.traces import Traces
-from burn_torch.onnx.exporting.unification import Kind, Ref, Step, kind_of, origin_text
-from burn_torch.onnx.exporting.writer import Cannot, Node, Wire, Writer
+from burn_torch.onnx.exporting.unification import Kind, Part, Ref, Step, kind_of, origin_text
+from burn_torch.onnx.exporting.writer import Cannot, Node, Wire, Writer, all_nodes
 from burn_torch.onnx.rows.registry import find
 
 __all__ = ["assembled"]
@@ -50,10 +54,11 @@ def assembled(
         assert isinstance(spec, TensorSpec)
         values[ident] = _numbers(writer, elements, spec)
     weights = _weights(writer, traces, kinds, values)
+    weights |= _recurrent_weights(writer, traces, kinds, values)
     _write(writer, traces.steps, values, opset)
     wires = [values[i] for i in graph.outputs if i is not None]
     nodes = _named_outputs(writer, wires, outputs, {*inputs, *weights})
-    used = {x for node in nodes for x in node.inputs}
+    used = {x for node in all_nodes(nodes) for x in node.reads}
     constants = {key: _Stored(x.array.nbytes, partial(_same, x)) for key, x in writer.constants.items()}
     stored = {key: each for key, each in {**weights, **constants}.items() if key in used}
     return Document(
@@ -101,14 +106,62 @@ def _weights(
     return weights
 
 
+def _recurrent_weights(
+    writer: Writer, traces: Traces, kinds: Sequence[Kind | None], values: dict[int, Wire]
+) -> dict[str, _Stored]:
+    """The weights of recurrent layers, put together of those of their gates before the file is written."""
+    first, graph = traces.traces[0], traces.graphs[0]
+    makers = {i: node for node in graph.nodes for i in node.outputs if i is not None}
+    sources = {graph.inputs[place][0]: primitive for place, (_, primitive) in first.sources.items() if kinds[place]}
+    specs = graph.specs()
+    weights: dict[str, _Stored] = {}
+    for step in traces.steps:
+        if step.op is not recurrence:
+            continue
+        for x, word in zip(step.reads[1:4], ("W", "R", "B"), strict=True):
+            if not isinstance(x, Ref) or x.id in values:
+                continue
+            needed = _ancestors(x.id, makers, sources)
+            spec = specs[x.id]
+            if needed is None or not isinstance(spec, TensorSpec):
+                continue
+            inputs = [(i, specs[i]) for i in sources]
+            (data,) = interpret(Graph(inputs, needed, [x.id]), first.program.leaf, list(sources.values()))
+            path = "" if step.origin is None else step.origin.path
+            wire = Wire(writer.unique(f"{path}.{word}" if path else word), spec.dtype, spec.shape)
+            size = writer.fixed(product(spec.shape), word) * spec.dtype.itemsize
+            weights[str(wire)] = _Stored(size, partial(first.program.leaf.into_data, data))
+            values[x.id] = wire
+    return weights
+
+
+def _ancestors(ident: int, makers: Mapping[int, GraphNode], sources: Mapping[int, object]) -> list[GraphNode] | None:
+    """The nodes that a value is made by, in order; None where it hangs on more than weights."""
+    needed: dict[int, GraphNode] = {}
+    waiting = [ident]
+    while waiting:
+        i = waiting.pop()
+        if i in sources:
+            continue
+        maker = makers.get(i)
+        if maker is None:
+            return None
+        if id(maker) not in needed:
+            needed[id(maker)] = maker
+            waiting += [x for x in maker.inputs if isinstance(x, int)]
+    order = {id(node): i for i, node in enumerate(makers.values())}
+    return sorted(needed.values(), key=lambda node: order[id(node)])
+
+
 def _writer(inputs: Mapping[str, Kind], outputs: Sequence[str], axes: Axes, traces: Traces, opset: int) -> Writer:
     names = list(inputs)
     symbols: list[Symbol] = []
-    for symbol, places in axes.items():
+    for symbol, (factor, places) in axes.items():
         i, axis = places[0]
         kind = inputs[names[i]]
         source = Wire(names[i], kind.dtype, kind.shape)
-        symbols.append(Symbol(symbol, Size(tuple(sizes[symbol] for sizes in traces.sizes)), source, axis))
+        units = Size(tuple(sizes[symbol] // factor for sizes in traces.sizes))
+        symbols.append(Symbol(symbol, units, source, axis, factor))
     writer = Writer(opset, symbols)
     for name in (*inputs, *outputs):
         writer.unique(name)
@@ -171,7 +224,22 @@ def _depends_on_sizes(name: str, step: Step | None) -> OnnxError:
 def _write(writer: Writer, steps: Sequence[Step], values: dict[int, Wire], opset: int) -> None:
     """Writes each step.  Raises: OnnxError that names all that cannot be written."""
     faults: list[str] = []
+    writer.write_steps = lambda steps, values: _write_steps(writer, steps, values, faults)
+    _write_steps(writer, steps, values, faults)
+    if faults:
+        count = len(faults)
+        raise OnnxError(
+            f"export: {count} operation{'s' if count > 1 else ''} cannot be written in opset {opset}",
+            given="\n            ".join(faults[:50]) + (f"\n            and {count - 50} more" if count > 50 else ""),
+            expected="rows of the table that burn_torch.onnx.rows writes",
+            mend="compute it otherwise, choose a newer opset, or tell how: burn_torch.onnx.row",
+        )
+
+
+def _write_steps(writer: Writer, steps: Sequence[Step], values: dict[int, Wire], faults: list[str]) -> None:
     for step in steps:
+        if all(ident is None or ident in values for ident in step.makes):
+            continue  # the weights of a recurrent layer, put together already
         reads = [values.get(x.id) if isinstance(x, Ref) else x for x in step.reads]
         lost = any(isinstance(x, Ref) and x.id not in values for x in step.reads)
         export_of = find(step.op.name)
@@ -179,8 +247,11 @@ def _write(writer: Writer, steps: Sequence[Step], values: dict[int, Wire], opset
             if not any(isinstance(kind, NumberSpec) for kind in step.results):
                 faults.append(f"{step.op.name}: {_why_not(step)}{origin_text(step.origin)}")
             continue
-        if lost:
-            continue  # what made it is among the faults
+        if lost:  # what made it is among the faults; so is what its bodies hold
+            for part in step.attrs.values():
+                if isinstance(part, Part):
+                    _write_steps(writer, part.steps, {}, faults)
+            continue
         writer.origin, writer.results = step.origin, step.results  # type: ignore[assignment]  # rows make tensors
         try:
             results = export_of.rule(writer, *reads, **{k: v for k, v in step.attrs.items() if k != "live"})
@@ -193,14 +264,6 @@ def _write(writer: Writer, steps: Sequence[Step], values: dict[int, Wire], opset
                 assert isinstance(kind, Kind), step
                 assert part.dtype is kind.dtype, f"{step.op.name}: {part.dtype} for {kind.dtype}"
                 values[ident] = writer.met(Wire(str(part), kind.dtype, kind.shape))
-    if faults:
-        count = len(faults)
-        raise OnnxError(
-            f"export: {count} operation{'s' if count > 1 else ''} cannot be written in opset {opset}",
-            given="\n            ".join(faults[:50]) + (f"\n            and {count - 50} more" if count > 50 else ""),
-            expected="rows of the table that burn_torch.onnx.rows writes",
-            mend="compute it otherwise, choose a newer opset, or tell how: burn_torch.onnx.row",
-        )
 
 
 def _why_not(step: Step) -> str:
@@ -221,17 +284,16 @@ def _named_outputs(writer: Writer, wires: Sequence[Wire], names: Sequence[str], 
             renamed[str(wire)] = name
     needed = set(names)
     kept: list[Node] = []
-    for node in reversed(nodes):
-        outputs = tuple(renamed.get(y, y) for y in node.outputs)
+    for node in (each.renamed(renamed) for each in reversed(nodes)):
+        outputs = node.outputs
         if needed.isdisjoint(outputs):
             continue
-        inputs = tuple(renamed.get(x, x) for x in node.inputs)
-        needed.update(inputs)
+        needed |= node.reads
         if node.op in _OPTIONAL_OUTPUTS:
             while outputs[-1] not in needed:
                 outputs = outputs[:-1]
-        kept.append(Node(node.op, node.name, inputs, outputs, node.attributes))
+        kept.append(node._replace(outputs=outputs))
     return kept[::-1]
 
 
-_OPTIONAL_OUTPUTS: Final = frozenset({"MaxPool", "LayerNormalization"})
+_OPTIONAL_OUTPUTS: Final = frozenset({"GRU", "LSTM", "LayerNormalization", "MaxPool", "RNN"})

@@ -24,6 +24,7 @@ from burn_torch.onnx.exporting.request import (
 )
 from burn_torch.onnx.exporting.traces import cases_of, traced_at_sizes
 from burn_torch.onnx.exporting.tracing import Inputs
+from burn_torch.onnx.exporting.writer import all_nodes
 
 __all__ = ["ExportReport", "export"]
 
@@ -96,7 +97,8 @@ def export(
     input_names      of all tensors in order; else those of the parameters
     output_names     of all results; else keys and fields, or "output"
     dynamic_batch    axis 0 of every input may have any size
-    dynamic_dims     other axes that may: {"tokens": {1: "seq"}}; one name is one size wherever it stands
+    dynamic_dims     other axes that may: {"tokens": {1: "seq"}}; one name is one size wherever it stands, and
+                     "16 * height" is any multiple of 16
     opset            13 to the newest that the installed onnx knows
     metadata         texts that the file carries, as metadata_props
     captures         tensors and modules that the function reads besides its arguments, for inference already
@@ -132,7 +134,9 @@ def export(
         target,
         data,
         opset,
-        dict(sorted(Counter(node.op for node in document.nodes).items(), key=lambda item: (-item[1], item[0]))),
+        dict(
+            sorted(Counter(node.op for node in all_nodes(document.nodes)).items(), key=lambda item: (-item[1], item[0]))
+        ),
         tuple(input_words),
         tuple(outputs),
         len(document.weights),

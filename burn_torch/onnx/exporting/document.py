@@ -13,7 +13,7 @@ from burn_torch.core.data import TensorData
 from burn_torch.core.files import replacing_file
 from burn_torch.onnx.exporting.sizes import Formula, Shape, Size, Symbol, formula
 from burn_torch.onnx.exporting.unification import Kind
-from burn_torch.onnx.exporting.writer import Node, onnx_dtype
+from burn_torch.onnx.exporting.writer import Body, Node, onnx_dtype
 from burn_torch.record.file_format import writing
 from burn_torch.version import __version__
 
@@ -108,7 +108,7 @@ def _model(document: Document, places: Mapping[str, tuple[str, int, int]]) -> An
 
     opsets = [helper.make_opsetid("", document.opset)]
     graph = helper.make_graph(
-        [helper.make_node(node.op, node.inputs, node.outputs, node.name, **node.attributes) for node in document.nodes],
+        [_node(node, document.symbols) for node in document.nodes],
         document.name,
         [_info(name, kind, document.symbols) for name, kind in document.inputs.items()],
         [_info(name, kind, document.symbols) for name, kind in document.outputs.items()],
@@ -123,6 +123,19 @@ def _model(document: Document, places: Mapping[str, tuple[str, int, int]]) -> An
     )
     helper.set_model_props(model, dict(document.metadata))
     return model
+
+
+def _node(node: Node, symbols: Sequence[Symbol]) -> Any:
+    from onnx import helper
+
+    def graph(body: Body) -> Any:
+        inputs, outputs = (
+            [_info(x, Kind(x.shape, x.dtype), symbols) for x in each] for each in (body.inputs, body.outputs)
+        )
+        return helper.make_graph([_node(inner, symbols) for inner in body.nodes], body.name, inputs, outputs)
+
+    attributes = {key: graph(x) if isinstance(x, Body) else x for key, x in node.attributes.items()}
+    return helper.make_node(node.op, node.inputs, node.outputs, node.name, **attributes)
 
 
 def _tensor(name: str, make: Callable[[], TensorData], place: tuple[str, int, int] | None) -> Any:

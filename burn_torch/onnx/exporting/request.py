@@ -6,12 +6,13 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from burn_torch.core.errors import ArgumentError, OnnxError
 from burn_torch.core.imports import load_extra
 from burn_torch.module.tree import Tree
 from burn_torch.onnx.exporting.tracing import Inputs, Tracing
+from burn_torch.onnx.ir import split_multiple
 
 __all__ = [
     "DEFAULT_OPSET",
@@ -36,8 +37,16 @@ LEAST_OPSET: Final = 13
 DEFAULT_OPSET: Final = 18
 """Read by every runtime of the last years; a newer one writes layers such as Gelu as one operator."""
 
-Axes: TypeAlias = dict[str, list[tuple[int, int]]]
-"""For each dynamic axis by name: (number of the input, axis)."""
+
+class Axis(NamedTuple):
+    """A dynamic axis: its sizes are multiples of `factor`; it stands at (number of the input, axis)."""
+
+    factor: int
+    places: list[tuple[int, int]]
+
+
+Axes: TypeAlias = dict[str, Axis]
+"""Dynamic axes by name."""
 
 
 def called(function: Any, example_inputs: Any) -> tuple[Callable[..., Any], tuple[Any, ...], list[str]]:
@@ -152,19 +161,23 @@ def dynamic_axes(inputs: Inputs, names: Sequence[str], batch: bool, dims: Mappin
             if not -tensor.ndim <= axis < tensor.ndim or not symbol:
                 faults.append(f"no axis {axis} of {name} {tensor.shape}, or no name for it")
             else:
-                axes.setdefault(symbol, []).append((i, axis % tensor.ndim))
-    for symbol, places in axes.items():
+                factor, word = split_multiple(symbol)
+                known = axes.setdefault(word, Axis(factor, []))
+                known.places.append((i, axis % tensor.ndim))
+                if known.factor != factor:
+                    faults.append(f"{word}: a multiple of {known.factor} and of {factor}")
+    for symbol, (factor, places) in axes.items():
         sizes = {tensors[i].shape[axis] for i, axis in places}
-        if len(sizes) > 1:
+        if len(sizes) > 1 or any(size % factor for size in sizes):
             at = ", ".join(f"axis {axis} of {names[i]} is {tensors[i].shape[axis]}" for i, axis in places)
-            faults.append(f"{symbol}: {at}")
+            faults.append(f"{symbol}: {at}" + (f", no multiple of {factor}" if len(sizes) == 1 else ""))
     if len(axes) > MOST_AXES:
         faults.append(f"{len(axes)} dynamic axes, of {MOST_AXES} at most")
     if faults:
         raise ArgumentError(
             "export: the dynamic axes do not fit the example inputs",
             given="; ".join(faults),
-            expected="axes of the inputs, those of one name with one size",
-            mend='write dynamic_dims={"x": {0: "batch", 1: "seq"}}',
+            expected="axes of the inputs, those of one name with one size, a multiple where one is stated",
+            mend='write dynamic_dims={"x": {0: "batch", 1: "16 * height"}}',
         )
     return axes

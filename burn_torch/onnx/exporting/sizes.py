@@ -75,12 +75,16 @@ def product(sizes: Iterable[Length]) -> Length:
 
 
 class Symbol(NamedTuple):
-    """A dynamic axis: its name, what it was in each trace, and an input that has it."""
+    """A dynamic axis: its name, what it was in each trace, and an input that has it.
+
+    factor   the sizes are multiples of it; then `size` counts these
+    """
 
     name: str
     size: Size
     source: Any
     axis: int
+    factor: int = 1
 
 
 class Formula(NamedTuple):

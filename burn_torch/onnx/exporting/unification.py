@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias, final
 
 from burn_torch.core.dtype import DType
@@ -10,10 +10,11 @@ from burn_torch.core.errors import OnnxError
 from burn_torch.core.spec import NumberSpec, TensorSpec
 from burn_torch.graph import Graph, Literal, Node
 from burn_torch.graph.origin import Origin
+from burn_torch.onnx.exporting.rolling import attributes_of
 from burn_torch.onnx.exporting.sizes import PerTrace, Shape, merged
 from burn_torch.ops.op import Op
 
-__all__ = ["Kind", "Step", "Varying", "origin_text", "unified"]
+__all__ = ["Kind", "Part", "Step", "Varying", "origin_text", "unified"]
 
 
 class Kind(NamedTuple):
@@ -51,6 +52,14 @@ class Step(NamedTuple):
     results: tuple[Kind | NumberSpec | None, ...]
 
 
+class Part(NamedTuple):
+    """A graph within a node, in all traces: its inputs (None for the kind of a number), steps and outputs."""
+
+    inputs: tuple[tuple[int, Kind | None], ...]
+    steps: list[Step]
+    outputs: tuple[int, ...]
+
+
 def origin_text(origin: Origin | None) -> str:
     """' at encoder.linear at model.py:12 in forward: <source>'; '' where nothing is known."""
     return "" if origin is None else f" at {origin}"
@@ -82,8 +91,12 @@ def _alike(one: Node, other: Node) -> bool:
             for a, b in zip(one.inputs, other.inputs, strict=True)
         )
         and [_form(spec) for spec in one.call.results] == [_form(spec) for spec in other.call.results]
-        and all(_same_form(one.call.attrs[name], other.call.attrs[name]) for name in one.call.attrs)
+        and _same_attributes(attributes_of(one.call), attributes_of(other.call))
     )
+
+
+def _same_attributes(one: Mapping[str, object], other: Mapping[str, object]) -> bool:
+    return all(_same_form(value, other[name]) for name, value in one.items())
 
 
 def _form(spec: object) -> object:
@@ -91,7 +104,9 @@ def _form(spec: object) -> object:
 
 
 def _same_form(one: object, other: object) -> bool:
-    """Returns whether attributes differ in whole numbers only."""
+    """Returns whether attributes differ in whole numbers only; graphs are compared when they are made one."""
+    if isinstance(one, Graph) and isinstance(other, Graph):
+        return True
     if isinstance(one, tuple) and isinstance(other, tuple):
         return len(one) == len(other) and all(_same_form(a, b) for a, b in zip(one, other, strict=True))
     if type(one) is int and type(other) is int:
@@ -113,7 +128,8 @@ def _differing(nodes: Sequence[Node], lengths: set[int] | None = None) -> OnnxEr
 
 def _step(nodes: Sequence[Node]) -> Step:
     first = nodes[0]
-    attrs = {name: _attribute([node.call.attrs[name] for node in nodes]) for name in first.call.attrs}
+    each = [attributes_of(node.call) for node in nodes]
+    attrs = {name: _attribute([own[name] for own in each]) for name in each[0]}
     reads = tuple(_read(parts) for parts in zip(*(node.inputs for node in nodes), strict=True))
     results = tuple(
         kind_of(specs) if isinstance(specs[0], TensorSpec) else specs[0]
@@ -124,9 +140,20 @@ def _step(nodes: Sequence[Node]) -> Step:
 
 def _attribute(values: Sequence[Any]) -> object:
     first = values[0]
+    if isinstance(first, Graph):
+        return _part(values)
     if isinstance(first, tuple):
         return tuple(_attribute(parts) for parts in zip(*values, strict=True))
     return merged(values) if type(first) is int else first
+
+
+def _part(graphs: Sequence[Graph]) -> Part:
+    kinds = zip(*([spec for _, spec in graph.inputs] for graph in graphs), strict=True)
+    inputs = [
+        (ident, kind_of(specs) if isinstance(specs[0], TensorSpec) else None)
+        for (ident, _), specs in zip(graphs[0].inputs, kinds, strict=True)
+    ]
+    return Part(tuple(inputs), unified(graphs), tuple(i for i in graphs[0].outputs if i is not None))
 
 
 def _read(parts: Sequence[Any]) -> Read:

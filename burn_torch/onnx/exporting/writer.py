@@ -8,7 +8,7 @@ types are computed in f32 where an operator takes no others.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Final, Literal, NamedTuple, TypeAlias, final, overload
 
@@ -20,10 +20,10 @@ from burn_torch.core.data import TensorData
 from burn_torch.core.dtype import DType
 from burn_torch.graph.origin import Origin
 from burn_torch.onnx.exporting.sizes import Length, Shape, Size, Symbol, formula, product
-from burn_torch.onnx.exporting.unification import Kind, Varying
+from burn_torch.onnx.exporting.unification import Kind, Part, Step, Varying
 from burn_torch.onnx.operators.axes import ONNX_DTYPES, ONNX_NAMES
 
-__all__ = ["Cannot", "Node", "Number", "Wire", "Writer", "onnx_dtype"]
+__all__ = ["Body", "Cannot", "Node", "Number", "Wire", "Writer", "all_nodes", "onnx_dtype"]
 
 Number: TypeAlias = Measured | Size | Varying
 """A number that a row reads, known now or when the graph runs."""
@@ -78,6 +78,50 @@ class Node(NamedTuple):
     outputs: tuple[str, ...]
     attributes: dict[str, Any]
 
+    @property
+    def bodies(self) -> list[Body]:
+        """The graphs within it."""
+        return [value for value in self.attributes.values() if isinstance(value, Body)]
+
+    @property
+    def reads(self) -> set[str]:
+        """All values that it reads, those that only its graphs read too."""
+        names = set(self.inputs)
+        for body in self.bodies:
+            inside = set(map(str, body.outputs)).union(*(node.reads for node in body.nodes))
+            own = {name for node in body.nodes for name in node.outputs}
+            names |= inside - own - set(map(str, body.inputs))
+        return names
+
+    def renamed(self, names: Mapping[str, str]) -> Node:
+        """The same with other names for values."""
+
+        def other(body: Body) -> Body:
+            nodes = tuple(node.renamed(names) for node in body.nodes)
+            outputs = tuple(Wire(names.get(y, y), y.dtype, y.known) for y in body.outputs)
+            return Body(body.name, body.inputs, nodes, outputs)
+
+        attributes = {key: other(x) if isinstance(x, Body) else x for key, x in self.attributes.items()}
+        inputs, outputs = (tuple(names.get(x, x) for x in each) for each in (self.inputs, self.outputs))
+        return Node(self.op, self.name, inputs, outputs, attributes)
+
+
+class Body(NamedTuple):
+    """A graph within a node: it reads values from outside too."""
+
+    name: str
+    inputs: tuple[Wire, ...]
+    nodes: tuple[Node, ...]
+    outputs: tuple[Wire, ...]
+
+
+def all_nodes(nodes: Iterable[Node]) -> Iterator[Node]:
+    """Nodes, and those of the graphs within them."""
+    for node in nodes:
+        yield node
+        for body in node.bodies:
+            yield from all_nodes(body.nodes)
+
 
 class _Signature(NamedTuple):
     """Holds what an opset says of an operator: per input and output the letter of its type, per letter the types."""
@@ -128,10 +172,12 @@ class Writer:
         """Says where what is written now comes from; names begin with the path of its module."""
         self.results: Sequence[Kind] = ()
         """Holds what the row that is written now makes."""
+        self.write_steps: Callable[[Sequence[Step], dict[int, Any]], None] = _no_steps
+        """Writes steps of a body, given its values by id."""
         self._names: Final[dict[str, int]] = {}
         self._interned: Final[dict[object, Wire]] = {}
-        self._lengths: Final[dict[Size, Wire]] = {}
-        self._axes: Final[dict[Size, tuple[Wire, int]]] = {}
+        self._lengths: dict[Size, Wire] = {}
+        self._axes: dict[Size, tuple[Wire, int]] = {}
 
     # -- names -----------------------------------------------------------------------------------------
     def unique(self, wish: str) -> str:
@@ -214,6 +260,44 @@ class Writer:
         self.nodes.append(Node(op, name, tuple("" if x is None else str(x) for x in inputs), tuple(names), attributes))
         return wires
 
+    def body(
+        self,
+        part: Part,
+        given: Sequence[Wire | Number | None],
+        before: Sequence[Wire] = (),
+        finish: Callable[[list[Wire]], list[Wire]] = list,
+    ) -> Body:
+        """Writes a graph within the node that is written next.
+
+        given   for each input of the part a value from outside, None where it becomes an input of the graph
+        before  inputs of the graph that the part does not read
+        finish  makes the outputs of what the part gives, with nodes inside the graph
+        """
+        lengths, axes, mark = dict(self._lengths), dict(self._axes), len(self.nodes)
+        origin, results = self.origin, self.results
+        inputs, values = list(before), dict[int, Any]()
+        for (ident, kind), x in zip(part.inputs, given, strict=True):
+            if x is not None:
+                values[ident] = x
+                continue
+            assert kind is not None, "an input of a body is a tensor"
+            inputs.append(self.met(Wire(self.unique("item"), kind.dtype, kind.shape)))
+            values[ident] = inputs[-1]
+        self.write_steps(part.steps, values)
+        self.origin, self.results = None, results
+        lost = [i for i in part.outputs if i not in values]
+        if lost:
+            raise Cannot("its body holds what cannot be written")
+        outputs: list[Wire] = []
+        for y in finish([values[i] for i in part.outputs]):
+            names = {name for node in self.nodes[mark:] for name in node.outputs}
+            own = str(y) in names and y not in outputs
+            outputs.append(y if own else Wire(self.node("Identity", y), y.dtype, y.known))
+        nodes = tuple(self.nodes[mark:])
+        del self.nodes[mark:]
+        self._lengths, self._axes, self.origin = lengths, axes, origin  # what is worked out inside stays inside
+        return Body(self.unique("body"), tuple(inputs), nodes, tuple(outputs))
+
     # -- constants --------------------------------------------------------------------------------------
     def array(self, values: Any, dtype: DType, wish: str = "constant") -> Wire:
         """A constant of the model; equal small ones are one."""
@@ -256,8 +340,10 @@ class Writer:
 
     def _worked_out(self, size: Size) -> Wire:
         for symbol in self.symbols:
-            if symbol.size == size:
+            if symbol.size * symbol.factor == size:
                 return self._axis(symbol.source, symbol.axis)
+            if symbol.size == size:
+                return self.node("Div", self.length(size * symbol.factor), self.ints([symbol.factor]))
         known = formula(size, self.symbols)
         if known is not None:
             total: Wire | None = None
@@ -382,6 +468,10 @@ class Writer:
     def count(self, x: Wire, dims: Sequence[int]) -> Length:
         """How many elements lie along axes."""
         return product(x.shape[i] for i in dims)
+
+
+def _no_steps(steps: Sequence[Step], values: dict[int, Any]) -> None:
+    raise AssertionError("assembly says how steps are written")
 
 
 def _only(signature: _Signature, letter: str) -> DType | None:

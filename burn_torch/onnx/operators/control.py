@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from collections.abc import Sequence as Many
+from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from burn_torch.core.data import TensorData
 from burn_torch.core.dtype import DType
-from burn_torch.core.errors import OnnxError
+from burn_torch.core.errors import OnnxError, TraceError
 from burn_torch.onnx.operators.axes import Ints, axis_of, ints, malformed
-from burn_torch.onnx.operators.registry import Host, Outputs, Sequence, on_host, operator, read
+from burn_torch.onnx.operators.registry import HOST, Condition, Host, Outputs, Sequence, on_host, operator, read
 from burn_torch.onnx.operators.shape import concat, slice_of, split, squeeze, unsqueeze
+from burn_torch.tensor import Tensor
+from burn_torch.transform.rolling import roller_of
 
 __all__ = [
     "concat_from_sequence", "if_", "loop", "optional", "optional_get_element", "optional_has_element", "scan",
@@ -48,15 +53,29 @@ def _stack(values: list[Any], axis: int = 0, declared: tuple[str, Ints] | None =
 
 
 @operator("If")
-def if_(condition: Host, *, then_branch: Body, else_branch: Body, outputs: int = 1) -> Outputs:
-    """One of two branches."""
-    return _pack(then_branch() if condition.reshape(-1)[0] else else_branch(), outputs)
+def if_(condition: Condition, *, then_branch: Body, else_branch: Body, outputs: int = 1) -> Outputs:
+    """One of two branches; both where what is traced is exported again."""
+    roller = roller_of(condition)
+    if roller is None:
+        return _pack(then_branch() if read(condition).reshape(-1)[0] else else_branch(), outputs)
+    assert isinstance(condition, Tensor), "a roller takes tensors"
+    chosen, other = (partial(_run, body, condition) for body in (then_branch, else_branch))
+    return _pack(roller.cond(condition, chosen, other, ()), outputs)
+
+
+def _run(body: Body, like: Tensor) -> tuple[Any, ...]:
+    return _tensors(body(), like)
+
+
+def _tensors(values: Many[Any], like: Tensor) -> tuple[Any, ...]:
+    """Values on the device of a tensor, as the body of a node hands them on."""
+    return tuple(Tensor.from_data(value, like.device) if isinstance(value, HOST) else value for value in values)
 
 
 @operator("Loop")
 def loop(
-    trips: Host | None = None,
-    condition: Host | None = None,
+    trips: Condition | None = None,
+    condition: Condition | None = None,
     *carried: object,
     body: Body,
     outputs: int = 1,
@@ -66,8 +85,11 @@ def loop(
 
     If a loop never ran, its stacks have length 0, and so have sizes that the file does not fix, as in onnxruntime.
     """
-    limit = None if trips is None else int(trips.reshape(-1)[0])
-    going = condition is None or bool(condition.reshape(-1)[0])
+    rolled = _roll_loop(trips, condition, carried, body, outputs)
+    if rolled is not None:
+        return _pack(rolled, outputs)
+    limit = None if trips is None else int(read(trips).reshape(-1)[0])
+    going = condition is None or bool(read(condition).reshape(-1)[0])
     state: tuple[Any, ...] = carried
     series: list[list[Any]] = [[] for _ in range(outputs - len(carried))]
     declared = (*stacks[1 + len(carried) :], *[None] * len(series))
@@ -81,6 +103,56 @@ def loop(
         i += 1
     joined = [_stack(values, 0, kind) for values, kind in zip(series, declared, strict=False)]
     return _pack((*state, *joined), outputs)
+
+
+def _roll_loop(
+    trips: Any, condition: Any, carried: tuple[Any, ...], body: Body, outputs: int
+) -> tuple[Any, ...] | None:
+    """The loop as one node, where what is traced is exported again; None where Python runs it.
+
+    A body that reads what is carried on the host runs in Python, and so does one that stacks and may end early.
+    """
+    like = next((x for x in (*carried, condition, trips) if isinstance(x, Tensor)), None)
+    roller = None if like is None or any(isinstance(x, list) for x in carried) else roller_of(*_tensors(carried, like))
+    if like is None or roller is None:
+        return None
+    device, stacks = like.device, outputs - len(carried)
+    start = _tensors(carried, like)
+    with suppress(TraceError):
+        if stacks:
+            if isinstance(trips, Tensor) or trips is None or not (condition is None or _always(condition)):
+                return None
+            places = Tensor.from_data(np.arange(int(trips.reshape(-1)[0])), device)
+
+            def slice_body(state: tuple[Any, ...], i: Tensor) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+                going, *results = body(i, np.array(True), *state)
+                if not (going is None or _always(going)):
+                    raise TraceError("a loop that stacks may end early", given="", expected="", mend="")
+                after = _tensors(results, like)
+                return after[: len(state)], after[len(state) :]
+
+            last, series = roller.scan(slice_body, start, places, 0, places.shape[0], False)
+            return (*last, *series)
+        first = np.array(True) if condition is None else condition
+        limit = None if isinstance(trips, Tensor) or trips is None else int(trips.reshape(-1)[0])
+        zero, (begun,) = Tensor.from_data(np.array(0, np.int64), device), _tensors([first], like)
+
+        def holds(state: tuple[Any, ...]) -> Tensor:
+            going: Tensor = state[1].bool().reshape((1,))
+            return going.bool_and(state[0].lower(trips).reshape((1,))) if isinstance(trips, Tensor) else going
+
+        def step(state: tuple[Any, ...]) -> tuple[Any, ...]:
+            going, *results = body(state[0], state[1], *state[2:])
+            going = np.array(True) if going is None else going
+            return (state[0] + 1, *_tensors([going, *results], like))
+
+        return tuple(roller.while_loop(holds, step, (zero, begun, *start), limit)[2:])
+    return None
+
+
+def _always(condition: object) -> bool:
+    """Says whether a condition is known on the host, and holds."""
+    return isinstance(condition, np.ndarray) and bool(condition.reshape(-1)[0])
 
 
 @operator("Scan", 9)
@@ -109,6 +181,11 @@ def scan(
             mend="the inputs have other shapes than the model was exported for",
         )
     (length,) = steps
+    ways = _each("scan_output_directions", scan_output_directions, outputs - count)
+    places = _each("scan_output_axes", scan_output_axes, outputs - count)
+    rolled = _roll_scan(state, scanned, axes, backwards, body, ways, places)
+    if rolled is not None:
+        return _pack(rolled, outputs)
     series: list[list[Any]] = [[] for _ in range(outputs - count)]
     declared = (*stacks[count:], *[None] * len(series))
     for t in range(length):
@@ -120,13 +197,39 @@ def scan(
         state = results[:count]
         for values, value in zip(series, results[count:], strict=False):
             values.append(value)
-    ways = _each("scan_output_directions", scan_output_directions, len(series))
-    places = _each("scan_output_axes", scan_output_axes, len(series))
     joined = [
         _stack(values[::-1] if back else values, axis, kind)
         for values, back, axis, kind in zip(series, ways, places, declared, strict=False)
     ]
     return _pack((*state, *joined), outputs)
+
+
+def _roll_scan(
+    state: tuple[Any, ...],
+    scanned: tuple[Any, ...],
+    axes: Many[int],
+    backwards: Many[int],
+    body: Body,
+    ways: Ints,
+    places: Ints,
+) -> tuple[Any, ...] | None:
+    """The loop as one node, where what is traced is exported again; None where Python runs it."""
+    like = next((x for x in scanned if isinstance(x, Tensor)), None)
+    roller = None if like is None else roller_of(*_tensors((*state, *scanned), like))
+    if like is None or roller is None:
+        return None
+    columns = [x.movedim(axis, 0) for x, axis in zip(_tensors(scanned, like), axes, strict=True)]
+    columns = [x.flip([0]) if back else x for x, back in zip(columns, backwards, strict=True)]
+
+    def step(before: tuple[Any, ...], parts: list[Tensor]) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+        results = _tensors(body(*before, *parts), like)
+        return results[: len(before)], results[len(before) : len(before) + len(ways)]
+
+    with suppress(TraceError):
+        last, series = roller.scan(step, _tensors(state, like), columns, 0, columns[0].shape[0], False)
+        turned = [y.flip([0]) if back else y for y, back in zip(series, ways, strict=True)]
+        return (*last, *(y.movedim(0, axis_of(at, y.ndim)) for y, at in zip(turned, places, strict=True)))
+    return None
 
 
 def _each(name: str, values: Ints | None, count: int) -> Ints:

@@ -15,6 +15,8 @@ from burn_torch.onnx.operators.elementwise import softplus, softsign
 from burn_torch.onnx.operators.indexing import reverse_sequence
 from burn_torch.onnx.operators.registry import Attributes, Host, Outputs, operator
 from burn_torch.tensor import Tensor
+from burn_torch.transform import rolling
+from burn_torch.transform.rolling import roller_of
 
 __all__ = ["gru", "lstm", "rnn"]
 
@@ -126,6 +128,15 @@ def _run(
         return ops.flip(x, axes=(0,)) if lens is None else reverse_sequence(x, lens, batch_axis=1, time_axis=0)
 
     x = turned(x)
+    roller = roller_of(x, *states) if lens is None else None
+    if roller is not None:
+
+        def roll(before: tuple[Tensor, ...], part: Tensor) -> tuple[tuple[Tensor, ...], Tensor]:
+            after = step(part, before)
+            return after, after[0]
+
+        last, y = roller.scan(roll, states, x, 0, steps, False)
+        return turned(y), last
     seen: list[Tensor] = []
     for t in range(steps):
         new = step(reshaped(x.narrow(0, t, 1), x.shape[1:]), states)
@@ -193,6 +204,33 @@ def _add_biases(y: Tensor, b: Tensor | None, i: int) -> Tensor:
     return y + (both.narrow(0, 0, width) + both.narrow(0, width, width))
 
 
+def _roll(
+    how: Recurrence,
+    x: Tensor,
+    w: Tensor,
+    r: Tensor,
+    b: Tensor | None,
+    states: Sequence[Tensor | None],
+    defaults: tuple[str, ...],
+    outputs: int,
+    **more: bool,
+) -> Outputs | None:
+    """The layer as one node, where what is traced is exported again and a node has all that it needs; else None."""
+    roller = roller_of(x, w, r)
+    names = how.activations or defaults * len(how.ways(w))
+    plain = how.clip is None and not how.activation_alpha and not how.activation_beta and not how.layout
+    if roller is None or x.dtype is not DType.F32 or not plain or not _ALONE.issuperset(names):
+        return None
+    kind = {3: "LSTM", 2: "GRU", 1: "RNN"}[len(defaults)]
+    own = rolling.Recurrence(kind, r.shape[-1], how.direction, tuple(names), **more)
+    results = roller.recurrent(own, x, w, r, b, states, None)
+    return results[0] if outputs == 1 else tuple(results[:outputs])
+
+
+_ALONE: Final = frozenset({"Relu", "Sigmoid", "Softsign", "Tanh"})
+"""Activations without numbers."""
+
+
 @operator("LSTM", 7)
 def lstm(
     x: Tensor,
@@ -212,10 +250,13 @@ def lstm(
 
     The standard lets open whether the cell is clipped before h; onnxruntime, whose numbers models rely on, does not.
     """
+    states = (initial_h, initial_c)
+    if p is None and sequence_lens is None:
+        rolled = _roll(how, x, w, r, b, states, ("Sigmoid", "Tanh", "Tanh"), outputs, coupled=bool(input_forget))
+        if rolled is not None:
+            return rolled
     products = _plain_products(w), _plain_products(r)
-    return lstm_with(
-        products, x, w, r.shape[-1], b, sequence_lens, (initial_h, initial_c), p, input_forget, how, outputs
-    )
+    return lstm_with(products, x, w, r.shape[-1], b, sequence_lens, states, p, input_forget, how, outputs)
 
 
 def _plain_products(w: Tensor) -> Products:
@@ -276,6 +317,11 @@ def gru(
     outputs: int = 1,
 ) -> Outputs:
     """Gated recurrent unit; gates in the order update, reset, hidden."""
+    if sequence_lens is None:
+        after = bool(linear_before_reset)
+        rolled = _roll(how, x, w, r, b, [initial_h], ("Sigmoid", "Tanh"), outputs, after=after)
+        if rolled is not None:
+            return rolled
     hidden = r.shape[-1]
     functions = how.functions(("Sigmoid", "Tanh"), w)
 
@@ -319,6 +365,10 @@ def rnn(
     outputs: int = 1,
 ) -> Outputs:
     """Elman's network: h = f(x @ w^T + h @ r^T + b)."""
+    if sequence_lens is None:
+        rolled = _roll(how, x, w, r, b, [initial_h], ("Tanh",), outputs)
+        if rolled is not None:
+            return rolled
     functions = how.functions(("Tanh",), w)
 
     def cell(x: Tensor, i: int) -> tuple[Tensor, Step]:

@@ -12,6 +12,7 @@ worked out from them).  The annotation of a positional parameter says what the f
     Tensor      a tensor; an array beside tensors is moved to their device
     Operand     the same, or a Python number where the array has no axes
     Host        an array; a tensor is read, which waits for the device and which a traced function cannot do
+    Condition   an array where the host knows it, else the tensor as it is: the operator reads it if it must
     Sequence    an ONNX sequence, a list
 
 Attributes that several operators share are the fields of a dataclass: a keyword-only parameter that is annotated with
@@ -40,8 +41,8 @@ from burn_torch.onnx.folding import host
 from burn_torch.tensor import Device, Tensor
 
 __all__ = [
-    "FAULTS", "HOST", "Attributes", "Entry", "Host", "Operand", "Outputs", "Sequence", "earlier", "find", "known",
-    "on_host", "operator", "read",
+    "FAULTS", "HOST", "Attributes", "Condition", "Entry", "Host", "Operand", "Outputs", "Sequence", "earlier", "find",
+    "known", "on_host", "operator", "read",
 ]  # fmt: skip
 
 Outputs: TypeAlias = Any
@@ -50,6 +51,7 @@ Outputs: TypeAlias = Any
 Host: TypeAlias = NDArray[Any]
 HOST: Final = (np.ndarray, TensorData)
 """Holds what values that are known on the host are: arrays, and TensorData of bfloat16, which numpy lacks."""
+Condition: TypeAlias = NDArray[Any] | Tensor
 Operand: TypeAlias = Tensor | float
 Sequence: TypeAlias = list[Any]
 
@@ -58,7 +60,7 @@ FAULTS: Final = (
 )  # fmt: skip
 """Errors that operators raise on inputs that do not fit, besides those of the table."""
 
-_KINDS: Final = {"Tensor": "tensor", "Operand": "operand", "Host": "host"} | dict.fromkeys(
+_KINDS: Final = {"Tensor": "tensor", "Operand": "operand", "Host": "host", "Condition": "host"} | dict.fromkeys(
     ("Sequence", "Any", "object"), "raw"
 )
 INJECTED: Final = frozenset({"device", "outputs", "version", "place", "stacks"})
@@ -79,6 +81,8 @@ class Parameter:
     name: str
     kind: str
     required: bool
+    reads: bool = True
+    """Says whether a tensor is read where an array is wanted."""
 
 
 @dataclass(frozen=True)
@@ -125,7 +129,12 @@ class Entry:
             required = parameter.default is parameter.empty and "None" not in str(parameter.annotation)
             self.variadic = self.variadic or parameter.kind is parameter.VAR_POSITIONAL
             self.inputs.append(
-                Parameter(name, _KINDS[annotation], required and parameter.kind is not parameter.VAR_POSITIONAL)
+                Parameter(
+                    name,
+                    _KINDS[annotation],
+                    required and parameter.kind is not parameter.VAR_POSITIONAL,
+                    annotation != "Condition",
+                )
             )
         self.computes = any(parameter.kind in ("tensor", "operand") for parameter in self.inputs)
         """Says whether it takes tensors; else it works on what the host knows, wherever its values lie."""
@@ -169,7 +178,7 @@ class Entry:
         if kind == "raw":
             return x
         if kind == "host":
-            return read(x)
+            return read(x) if self.inputs[min(position, len(self.inputs) - 1)].reads else x
         if isinstance(x, HOST):
             if kind == "operand" and isinstance(x, np.ndarray) and x.ndim == 0:
                 return x.item()
