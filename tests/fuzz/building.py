@@ -154,7 +154,7 @@ class Builder:
         values = [None if y is None else Value(y, None) for y in results]
         if name in ORDER_OF_TIES_IS_OPEN and isinstance(operands[0], Value) and _has_ties(operands[0]):
             return None
-        if operands and isinstance(operands[0], Value) and not is_well_posed(name, operands[0].tensor):
+        if not is_well_posed(name, [x.tensor for x in operands if isinstance(x, Value)]):
             return None
         if name == "remainder" and _jumps_often(*arguments[:2]):
             return None

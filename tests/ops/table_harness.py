@@ -42,7 +42,7 @@ EXACT: Final = (DType.I64, DType.I32, DType.I16, DType.I8, DType.U8, DType.U16, 
 EPS: Final = {DType.F64: 2.0**-52, DType.F32: 2.0**-23, DType.F16: 2.0**-10, DType.BF16: 2.0**-7}
 
 SIGNS_BY_LIBRARY: Final = frozenset({"eigh", "svd"})
-"""Rows whose vectors have signs that LAPACK of torch, numpy and CUDA choose; `test_factorisations.py` compares them."""
+"""Rows whose vectors have signs that LAPACK of torch, numpy and CUDA choose; test_linalg.py compares squares."""
 SYMMETRIC: Final = frozenset({"cholesky", "eigh"})
 """Rows that read one triangle of a symmetric matrix, and give the gradient along symmetric changes, as torch."""
 

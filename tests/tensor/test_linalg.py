@@ -216,6 +216,20 @@ def attached(leaf: str, values: Any) -> Tensor:
     return Tensor.from_data(np.asarray(values, np.float64), LEAVES[leaf]().autodiff()).require_grad()
 
 
+@pytest.mark.gpu
+@pytest.mark.parametrize("function", [linalg.eigh, linalg.svd])
+def test_gradients_that_no_sign_changes_are_those_of_the_cpu(function: Function) -> None:
+    results = []
+    for device in (Device.cpu(), Device.cuda(0)):
+        x = Tensor.from_data(symmetric(2, 4, 4), device.autodiff()).require_grad()
+        parts = [of_signs(part) for part in function(x)]
+        weights = [Tensor.from_data(regular(*part.shape, seed=7), x.device) for part in parts]
+        loss = sum((part * weight).sum() for part, weight in zip(parts, weights, strict=True))
+        results.append([np.asarray(x.grad(loss.backward())), *map(np.asarray, parts)])
+    for expected, actual in zip(*results, strict=True):
+        np.testing.assert_allclose(actual, expected, rtol=1e-9, atol=1e-10)
+
+
 @pytest.mark.parametrize("leaf", LEAVES)
 def test_gradient_of_det_of_a_singular_matrix_is_its_cofactors(leaf: str) -> None:
     x = attached(leaf, [[1.0, 2.0, 3.0], [2.0, 4.0, 6.0], [1.0, 0.0, 1.0]])
