@@ -31,8 +31,9 @@ PIP    := $(PY) -m pip --disable-pip-version-check
 ARGS   ?=
 JOBS   ?= 2
 PYTHON_OF_TESTS := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(PY)
-PYTEST := $(PYTHON_OF_TESTS) -m pytest --numprocesses $(JOBS) --dist loadfile
+PYTEST := $(PYTHON_OF_TESTS) -m pytest --dist loadfile --numprocesses
 OTHERS := tests --ignore tests/interpreted
+HALF_OF_JOBS := $(or $(shell expr \( $(JOBS) + 1 \) / 2 2>/dev/null),$(JOBS))
 
 # What .venv is made for; the folder is part of it, as scripts in .venv name it.
 WISH := $(strip $(PYTHON) $(TORCH) $(TRITON) $(TORCH_INDEX) in $(CURDIR))
@@ -51,12 +52,10 @@ train: .venv/ready  ## train a network on handwritten digits (ARGS="--epochs 3" 
 	$(BIN)/burn-torch train digits $(ARGS)
 
 test: .venv/ready  ## the tests that need no GPU and little time
-	$(call interpreted,not slow and not gpu)
-	$(PYTEST) $(OTHERS) -m "not slow and not gpu" $(ARGS)
+	@$(call both,not slow and not gpu)
 
 test-all: .venv/ready  ## every test that needs no GPU, the slow ones too
-	$(call interpreted,not gpu)
-	BURN_TORCH_SLOW=1 $(PYTEST) $(OTHERS) -m "not gpu" $(ARGS)
+	@$(call both,not gpu,BURN_TORCH_SLOW=1)
 
 fuzz: .venv/ready  ## random programs through every backend and compiler (N=2000, or SECONDS=60; SEED=7 again)
 	OMP_NUM_THREADS=1 $(PY) -m tests.fuzz --processes $(JOBS) $(if $(N),--count $(N)) \
@@ -66,7 +65,7 @@ fuzz-files: .venv/ready  ## damaged files for every reader (N=20000 of each; SEC
 	OMP_NUM_THREADS=1 $(PY) -m tests.fuzz_files.runner PROCESSES=$(JOBS) $(foreach name,N SECONDS SEED CASE OUT,$(if $($(name)),$(name)=$($(name)))) $(if $(READERS),"READERS=$(READERS)")
 
 test-gpu: .venv/ready  ## the tests that need a CUDA device
-	BURN_TORCH_SLOW=1 $(PYTEST) tests -m gpu $(ARGS)  # JOBS=1 where the memory of the GPU is small
+	BURN_TORCH_SLOW=1 $(PYTEST) $(JOBS) tests -m gpu $(ARGS)  # JOBS=1 where the memory of the GPU is small
 
 check: .venv/ready  ## format, lint, generated files, import contracts, types; changes nothing
 	$(BIN)/ruff format --check .
@@ -186,8 +185,16 @@ if ls "$$site"/torch/lib/libtorch_cuda.so >/dev/null 2>&1 && ! [ -e /dev/nvidiac
 fi
 endef
 
-# Kernels under Triton's interpreter need a process of their own: it cannot compile ahead of time.  Exit status 5 of
+# Kernels under Triton's interpreter need processes of their own: those cannot compile ahead of time.  They run beside
+# the others, which now and then wait for other processes and the clock, and their report comes last.  Exit status 5 of
 # pytest says that the marks left no test.
-define interpreted
-$(if $(wildcard tests/interpreted/*.py),TRITON_INTERPRET=1 $(PYTEST) tests/interpreted -m "$(1)" $(ARGS) || [ $$? -eq 5 ])
+define both
+report=$$(mktemp); \
+TRITON_INTERPRET=1 $(PYTEST) $(HALF_OF_JOBS) tests/interpreted -m "$(1)" $(ARGS) >"$$report" 2>&1 & beside=$$!; \
+trap 'kill $$beside 2>/dev/null; rm -f "$$report"' EXIT; trap 'exit 130' INT TERM; \
+$(2) $(PYTEST) $(JOBS) $(OTHERS) -m "$(1)" $(ARGS); others=$$?; \
+wait $$beside; interpreted=$$?; \
+echo; echo "Under Triton's interpreter:"; cat "$$report"; \
+[ $$interpreted -eq 0 ] || [ $$interpreted -eq 5 ] || exit $$interpreted; \
+exit $$others
 endef
