@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import subprocess
 import tempfile
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
@@ -38,6 +39,16 @@ def scaled(spec: Spec, dtype: DType, rows: int = 4096, cols: int = 4096) -> Spec
         return spec
     sizes = {6: rows, 10: cols, 5: cols // 2, 1: 1}
     return tensor(*(sizes[size] for size in spec.shape), dtype=dtype if spec.shape[-1] > 1 else spec.dtype)
+
+
+def in_turn(cases: Iterable[Any], count: int) -> list[Any]:
+    """Each case with each machine; the quick tests take `count` of the machines for a case, in turn."""
+    machines = (H200, A100, MI300X)
+    return [
+        pytest.param(case, machine, id=f"{case}-{machine.arch}", marks=[pytest.mark.slow] * ((k - i) % 3 >= count))
+        for i, case in enumerate(cases)
+        for k, machine in enumerate(machines)
+    ]
 
 
 def launches(name: str, dtype: DType, machine: Machine) -> list[Launch]:
@@ -87,8 +98,7 @@ def small_clips(*gradients: Any) -> Any:
     return tuple(g * (1.0 / row("maximum")(norm, 1.0)) for g, norm in zip(gradients, norms, strict=True))
 
 
-@pytest.mark.parametrize("machine", [H200, A100, MI300X], ids=lambda machine: str(machine.arch))
-@pytest.mark.parametrize("dtype", [DType.F32, DType.BF16], ids=str)
+@pytest.mark.parametrize(("dtype", "machine"), in_turn((DType.F32, DType.BF16), 2))
 def test_columns_beside_rows_and_kernels_side_by_side_compile(
     dtype: DType, machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -163,8 +173,7 @@ LONG: dict[str, tuple[Any, list[TensorSpec], int]] = {
 }
 
 
-@pytest.mark.parametrize("machine", [H200, A100, MI300X], ids=lambda machine: str(machine.arch))
-@pytest.mark.parametrize("name", LONG)
+@pytest.mark.parametrize(("name", "machine"), in_turn(LONG, 1))
 def test_tall_columns_deviations_and_what_is_turned_compile(name: str, machine: Machine) -> None:
     function, specs, count = LONG[name]
     launches = launched(plan_of(traced(function, specs)).graph, machine)
@@ -198,8 +207,7 @@ def test_kernels_in_place_compile(machine: Machine) -> None:
     assert resources(compile_launch(launch, machine)).spills == 0
 
 
-@pytest.mark.parametrize("machine", [H200, A100, MI300X], ids=lambda machine: str(machine.arch))
-@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize(("name", "machine"), in_turn(PROGRAMS, 2))
 def test_kernels_compile_without_spills(name: str, machine: Machine) -> None:
     for dtype in (DType.F32, DType.BF16):
         if machine is not H200 and dtype is DType.F32:

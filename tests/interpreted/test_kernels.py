@@ -1,7 +1,7 @@
 """The kernels themselves, in Triton's interpreter: every problem of every spec, every config, against float64.
 
-In float32 and float16; the largest in float16 are slow tests.  The interpreter truncates float32 to bfloat16, so that
-type is judged on a GPU.
+In float32 and float16, of which the quick tests take one for each problem.  The interpreter truncates float32 to
+bfloat16, so that type is judged on a GPU.
 """
 
 from __future__ import annotations
@@ -48,15 +48,16 @@ def problems(spec: KernelSpec) -> list[Problem]:
     return list(spec.problems(Draw(sum(map(ord, spec.name)))))
 
 
-def twice(index: int, problem: Problem) -> bool:
-    """Asks whether float32 is enough for the quick tests: faults of one type show on half of the small problems."""
-    return index % 2 == 1 or sum(x.numel() for x in problem.inputs if isinstance(x, torch.Tensor)) > 20_000
+def quick_type(index: int, problem: Problem) -> torch.dtype:
+    """The type of the quick tests: small problems take both in turn, so a fault of one type shows on half of them."""
+    is_large = sum(x.numel() for x in problem.inputs if isinstance(x, torch.Tensor)) > 20_000
+    return torch.float32 if is_large or index % 2 else torch.float16
 
 
 CASES = [
     pytest.param(
         spec, index, dtype, id=f"{spec.name}-{index}-{dtype}",
-        marks=[pytest.mark.slow] * (dtype == torch.float16 and twice(index, problem)),
+        marks=[] if dtype == quick_type(index, problem) else [pytest.mark.slow],
     )
     for spec in REGISTRY.values()
     for index, problem in enumerate(problems(spec))

@@ -454,7 +454,7 @@ def test_second_gradient(row: Op, place: str) -> None:
     if row.name in NOT_TWICE:
         pytest.skip(NOT_TWICE[row.name])
     variants = list(float64(row, own=True))
-    most = min(8, max(2, 32 // len(variants)))  # each sample draws its own positions: many samples, fewer of each
+    most = min(4, max(2, 16 // len(variants)))  # each sample draws its own positions: many samples, fewer of each
     for variant in variants:
         seeds = table.upstream(variant)
         wanted = variant.floats()
