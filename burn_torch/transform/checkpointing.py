@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from typing import Final, final
 
@@ -12,13 +12,13 @@ from burn_torch.backend.autodiff.forward import find_reverse_tapes
 from burn_torch.backend.autodiff.laid import resumed, running
 from burn_torch.backend.autodiff.tape import FunctionEntry, Node, next_id
 from burn_torch.backend.samples import running_samples
-from burn_torch.core import ambient
 from burn_torch.core.checking import checked
-from burn_torch.module.scope import StepScope, current_scope
+from burn_torch.module.scope import current_scope
 from burn_torch.ops.value import Primitive
 from burn_torch.tensor import Tensor
 from burn_torch.transform.arguments import mapped
 from burn_torch.transform.differentiation import named
+from burn_torch.transform.draws import DrawPlayer, DrawRecorder
 from burn_torch.transform.structure import Argument, Function
 
 __all__ = ["checkpoint"]
@@ -43,7 +43,7 @@ def checkpoint(fn: Function) -> Function:
     @functools.wraps(fn)
     def checkpointed(*args: object, **kwargs: object) -> Argument:
         begun = next_id()
-        with _Recorder() as recorder:
+        with DrawRecorder() as recorder:
             result = fn(*args, **kwargs)
         again = _Again(fn, args, kwargs, recorder.draws)
         outputs = _tensors(result)
@@ -104,66 +104,6 @@ def _behind(calls: Sequence[_Call], stack: Argument, primitive: Primitive, k: in
 
 # -- once more -------------------------------------------------------------------------------------------------
 @final
-class _Recorder(StepScope):
-    """A scope that writes down what the scope around it gives to random draws."""
-
-    def __init__(self) -> None:
-        around = current_scope()
-        super().__init__(None, share=None if around is None else around.share)
-        self._around: Final = around
-        self.draws: Final[list[tuple[Argument, int]]] = []
-
-    def draw(self, layer: object) -> tuple[Argument, int]:
-        """The (key, stream) of the scope around."""
-        drawn = ambient.default_key() if self._around is None else self._around.draw(layer)
-        self.draws.append(drawn)
-        return drawn
-
-    def draw_named(self, name: str) -> tuple[Argument, int]:
-        """The (key, stream) of the scope around."""
-        drawn = ambient.default_key() if self._around is None else self._around.draw_named(name)
-        self.draws.append(drawn)
-        return drawn
-
-    def named(self, identity: int) -> str | None:
-        """The name of the scope around."""
-        return None if self._around is None else self._around.named(identity)
-
-    def stand_in(self, copies: Mapping[int, object]) -> None:
-        """Tells the scope around."""
-        if self._around is not None:
-            self._around.stand_in(copies)
-
-    def pending(self, state: Argument, otherwise: object) -> Argument:
-        """The value of the scope around."""
-        return otherwise if self._around is None else self._around.pending(state, otherwise)
-
-    def hand_in(self, state: Argument, value: Argument) -> None:
-        """Hands a new value on."""
-        if self._around is None:
-            state._store(value)
-        else:
-            self._around.hand_in(state, value)
-
-
-@final
-class _Player(StepScope):
-    """A scope that gives the draws of a `_Recorder` again, and keeps what running states are given."""
-
-    def __init__(self, recorder_draws: Sequence[tuple[Argument, int]], share: Argument) -> None:
-        super().__init__(None, share=share)
-        self._draws: Final = iter(recorder_draws)
-
-    def draw(self, layer: object) -> tuple[Argument, int]:
-        """The next (key, stream)."""
-        return next(self._draws)
-
-    def draw_named(self, name: str) -> tuple[Argument, int]:
-        """The next (key, stream)."""
-        return next(self._draws)
-
-
-@final
 class _Again:
     """A call that can be made again: under the transforms that ran, with its draws."""
 
@@ -183,7 +123,7 @@ class _Again:
             for samples in self._samples:
                 stack.enter_context(samples())
             stack.enter_context(resumed(self._transforms))
-            stack.enter_context(_Player(self._draws, self._share))
+            stack.enter_context(DrawPlayer(self._draws, self._share))
             return _tensors(self._call())
 
 

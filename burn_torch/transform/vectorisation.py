@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Callable, Sequence
 from typing import Final, TypeAlias, final
@@ -16,6 +17,7 @@ from burn_torch.module.tree import Tree, rebuild
 from burn_torch.tensor import Tensor
 from burn_torch.transform.arguments import SampleCount, below, describe, mapped
 from burn_torch.transform.differentiation import named
+from burn_torch.transform.draws import DrawPlayer, DrawRecorder
 from burn_torch.transform.flatten import opened
 from burn_torch.transform.per_sample import tell_of_loops
 from burn_torch.transform.structure import Argument, Function, rebuilder
@@ -28,7 +30,13 @@ Dims: TypeAlias = Argument
 
 
 @checked
-def vmap(fn: Function, in_dims: Dims = 0, out_dims: Dims = 0, randomness: Randomness = "error") -> Function:
+def vmap(
+    fn: Function,
+    in_dims: Dims = 0,
+    out_dims: Dims = 0,
+    randomness: Randomness = "error",
+    chunk_size: int | None = None,
+) -> Function:
     """A function of many samples, from `fn`, which takes and returns one.
 
         distances = vmap(lambda x, y: (x - y).square().sum().sqrt(), in_dims=(0, None))(points, centre)
@@ -39,22 +47,48 @@ def vmap(fn: Function, in_dims: Dims = 0, out_dims: Dims = 0, randomness: Random
     out_dims    where the samples' axis stands in the results, likewise; None for a result that is equal for all samples
     randomness  "error" refuses random operations, "different" draws for each sample, "same" once for all samples
 
+    chunk_size  how many samples are computed together, for less memory at a time; None for all.  `fn` runs for each
+                chunk of them, and "same" draws once for all chunks
+
     `fn` runs once, with tensors that lack the samples' axis; every row of the table computes all samples together, on
     every backend.  Named arguments are shared.  It nests, inside of `grad` and `compile` and around them:
     vmap(grad(loss_fn), in_dims=(None, 0)) is the gradient of each sample.  A row of your own without `batched`,
     element-wise form or decomposition is computed sample by sample, and a PerSampleLoopWarning names it.
 
-    Raises: ArgumentError for dims that do not fit arguments or results, and for running states that a sample updates;
-        ShapeError where the arguments have no common number of samples; TraceError where a value is read, or a shape
-        depends on values.
+    Raises: ArgumentError for dims that do not fit arguments or results, a chunk_size below 1, and running states that a
+        sample updates; ShapeError where the arguments have no common number of samples; TraceError where a value is
+        read, or a shape depends on values.
     PyTorch: torch.func.vmap.  JAX: jax.vmap.
     """
     what = named("vmap", fn)
+    if chunk_size is not None and chunk_size < 1:
+        raise ArgumentError(
+            f"{what}: chunk_size is no number of samples",
+            given=f"chunk_size {chunk_size}",
+            expected="1 or more, or None for all samples at once",
+            mend="leave chunk_size out",
+        )
 
     @functools.wraps(fn)
     def of_many(*args: object, **kwargs: object) -> Argument:
         dims = _dims_of_arguments(what, in_dims, len(args))
         count = _count_samples(what, args, dims, strict=not isinstance(in_dims, int))
+        if chunk_size is None or count <= chunk_size:
+            return compute(count, dims, args, kwargs)
+        recorder = DrawRecorder()
+        results = []
+        for start in range(0, count, chunk_size):
+            size = min(chunk_size, count - start)
+            chunk = [
+                _along(arg, dim, f"argument {i}", functools.partial(_narrow, start, size))
+                for i, (arg, dim) in enumerate(zip(args, dims, strict=True))
+            ]
+            again = DrawPlayer(recorder.draws, recorder.share) if start else recorder
+            with again if randomness == "same" else contextlib.nullcontext():
+                results.append(compute(size, dims, chunk, kwargs))
+        return _join(results, out_dims, f"{what}: out_dims")
+
+    def compute(count: int, dims: Sequence[Dims], args: Sequence[Argument], kwargs: dict[str, object]) -> Argument:
         samples = Samples(base_of(what, fn, [*args, *kwargs.values()])[0], count)
         arguments = [
             _along(arg, dim, f"argument {i}", samples.one) for i, (arg, dim) in enumerate(zip(args, dims, strict=True))
@@ -140,6 +174,31 @@ def _count_samples(what: str, args: Sequence[Argument], dims: Sequence[Dims], *,
                 mend="write None in its place",
             )
     return count.common(what, "in_dims")
+
+
+# -- chunks ----------------------------------------------------------------------------------------------------
+def _narrow(start: int, size: int, x: Tensor, dim: int | None, path: str) -> Tensor:
+    """Some of a tensor's samples."""
+    return x if dim is None else x.narrow(dim, start, size)
+
+
+def _join(results: Sequence[Argument], out_dims: Dims, owner: str) -> Argument:
+    """The samples of all results, in one of their structure."""
+    parts: list[list[Tensor]] = [[] for _ in results[1:]]
+    for some, result in zip(parts, results[1:], strict=True):
+
+        def note(x: Tensor, dim: int | None, path: str, some: list[Tensor] = some) -> Tensor:
+            some.append(x)
+            return x
+
+        _along(result, out_dims, "the result", note, owner)
+    later = zip(*parts, strict=True)
+
+    def join(x: Tensor, dim: int | None, path: str) -> Tensor:
+        others = next(later)
+        return x if dim is None else x.cat([x, *others], dim=dim % x.ndim)
+
+    return _along(results[0], out_dims, "the result", join, owner)
 
 
 # -- samples -----------------------------------------------------------------------------------------------------

@@ -541,5 +541,5 @@ def numeric_gradients(variant: Typed) -> dict[int, Numeric]:
         return [y if w is not None else None for y, w in zip(outputs, weights, strict=True)]
 
     points = [x.values for i in wanted if isinstance(x := variant.data[i], TensorData)]
-    slopes = differentiate(function, points, weights, variant.case.generator("numeric"), most=12)
+    slopes = differentiate(function, points, weights, variant.case.generator("numeric"), most=32)
     return dict(zip(wanted, slopes, strict=True))

@@ -245,3 +245,54 @@ def test_no_row_of_these_is_looped_over(seed: np.random.Generator) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         vmap(lambda x: (x @ x).sort(0).cumsum(1).softmax(0) if hasattr(x, "softmax") else (x @ x).sort(0))(x)
+
+
+# -- chunks ----------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("device", DEVICES, ids=["cpu", "fused", "tape", "numpy"])
+def test_chunks_give_what_all_samples_together_give(device: Device, seed: np.random.Generator) -> None:
+    def fn(x: Tensor, y: Tensor) -> dict[str, Any]:
+        return {"dot": dot(x, y), "rest": (y.sum(), [x * y])}
+
+    in_dims, out_dims = (1, None), {"dot": 0, "rest": (None, [-1])}
+    x, y = tensor(normal(seed, 3, 7), device), tensor(normal(seed, 3), device)
+    whole = vmap(fn, in_dims, out_dims)(x, y)
+    for chunk_size in (1, 3, 6, 7, 99):
+        parts = vmap(fn, in_dims, out_dims, chunk_size=chunk_size)(x, y)
+        assert parts["rest"][1][0].shape == (3, 7)
+        for a, b in ((parts["dot"], whole["dot"]), (parts["rest"][0], whole["rest"][0])):
+            close(a, array(b))
+        close(parts["rest"][1][0], array(whole["rest"][1][0]))
+
+
+def test_chunks_bound_how_many_samples_are_computed_at_once(seed: np.random.Generator) -> None:
+    x = tensor(normal(seed, 5, 3), TAPE).require_grad()
+    counts = []
+
+    def fn(x: Tensor) -> Tensor:
+        stack: Any = x.backend
+        counts.append(stack.inner.spec(x.primitive.primitive).shape[0])
+        return x.exp().sum()
+
+    slope = x.grad(vmap(fn, chunk_size=2)(x).sum().backward())
+    close(slope, np.exp(array(x)))
+    compiled = compile(lambda x: vmap(lambda v: v.exp().sum(), chunk_size=2)(x))
+    close(compiled(x.inner()), np.exp(array(x)).sum(1, keepdims=True))
+    assert counts == [2, 2, 1]
+
+
+def test_chunks_draw_what_randomness_says() -> None:
+    x = tensor(np.zeros((6, 4)), CPU)
+
+    def fn(x: Tensor) -> Tensor:
+        return x + x.random_like(Distribution.Default)
+
+    with StepScope(3):
+        same = array(vmap(fn, randomness="same", chunk_size=4)(x))
+        different = array(vmap(fn, randomness="different", chunk_size=4)(x))
+    assert len(np.unique(same, axis=0)) == 1
+    assert len(np.unique(different, axis=0)) == 6
+
+
+def test_a_chunk_has_a_sample() -> None:
+    with pytest.raises(ArgumentError, match=said("chunk_size is no number", "chunk_size 0", "1 or more", "leave")):
+        vmap(dot, chunk_size=0)
