@@ -13,6 +13,7 @@ from burn_torch.tensor import grid as grid
 from burn_torch.tensor import linalg as linalg
 from burn_torch.tensor import segments as segments
 from burn_torch.tensor import signal as signal
+from burn_torch.tensor import special as special
 from burn_torch.tensor import stats as stats
 from burn_torch.tensor._indexing import s as s
 from burn_torch.tensor._protocols import HOMES as _HOMES
@@ -48,8 +49,8 @@ from burn_torch.tensor.report import check_closeness as check_closeness
 from burn_torch.tensor.tensor import Tensor as Tensor
 from burn_torch.tensor.transaction import *
 
-_list_exports(globals(), "activation", "flex", "functional", "grid", "linalg", "segments", "signal", "stats")
-for _home in (linalg, functional, activation, signal, flex):
+_list_exports(globals(), "activation", "flex", "functional", "grid", "linalg", "segments", "signal", "special", "stats")
+for _home in (linalg, functional, activation, signal, special, flex):
     _HOMES.update(dict.fromkeys(_home.__all__, _home.__name__.rpartition(".")[2]))
 _refuse_calls(__name__, "Tensor.from_data(values, device)")
 _check_exports(globals(), quick=True, but=("Tensor", "Gradients"))

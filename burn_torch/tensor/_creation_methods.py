@@ -237,12 +237,12 @@ class CreationMethods(DataMethods):
     def _diagonals(cls, shape: object, options: object) -> Self:
         """The number of the diagonal of each element of a matrix."""
         wanted = sizes(shape)
-        if len(wanted) < 2:
+        if len(wanted) < 2 or min(wanted) < 0:
             raise told(
                 ShapeError,
                 "a mask of a triangle needs a matrix",
                 given=f"shape {wanted}",
-                expected="two axes or more: (..., rows, columns)",
+                expected="two axes or more, of sizes from 0 on: (..., rows, columns)",
                 mend="write (size, size) for a square",
             )
         device, _ = creation(options, DType.BOOL)

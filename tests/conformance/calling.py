@@ -8,10 +8,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
-import numpy as np
+import torch
 
 from burn_torch import ComplexTensor, Device, DType, Tensor, ops
-from burn_torch.nn.loss import CrossEntropyLossConfig
+from burn_torch.nn.loss import CrossEntropyLossConfig, NLLLossConfig
+from burn_torch.ops.torch_types import TO_TORCH
 from burn_torch.tensor import functional, linalg, signal
 from burn_torch.tensor.grid import meshgrid
 from burn_torch.tensor.options import (
@@ -320,7 +321,7 @@ def normalised_over(normalise: Call) -> Call:
 
     def call(x: Tensor, shape: Sequence[int], weight: Any = None, bias: Any = None, eps: float | None = default) -> Any:
         if eps is None:
-            eps = float(np.finfo(x.dtype.numpy).eps)
+            eps = torch.finfo(TO_TORCH[x.dtype]).eps
         flat = x.reshape((*x.shape[: x.ndim - len(shape)], math.prod(shape)))
         parameters = [None if w is None else w.flatten() for w in (weight, bias)][
             : 2 if normalise is functional.layer_norm else 1
@@ -439,7 +440,7 @@ def counts(x: Tensor, size: Any, n: int) -> list[int]:
 
 
 def ranged(start: Any, end: Any = None, step: Any = 1, dtype: DType | None = None, **_: object) -> Tensor:
-    if any(isinstance(n, float) and n != int(n) for n in (start, end, step) if n is not None):
+    if any(isinstance(n, float) and not n.is_integer() for n in (start, end, step) if n is not None):
         raise Lacks("parts of whole numbers")
     numbers = range(int(start)) if end is None else range(int(start), int(end), int(step))
     y = Tensor.arange(numbers, here() if dtype is None else (here(), dtype))
@@ -487,3 +488,27 @@ def averaged(n: int) -> Call:
         )
 
     return batched(call, n)
+
+
+def added(x: Tensor, product: Tensor, beta: float, alpha: float) -> Tensor:
+    """beta * x + alpha * product; x is not read for a beta of 0."""
+    return product * float(alpha) + (x * float(beta) if beta else 0.0 * x.zeros_like())
+
+
+def tensors(x: Any, y: Any) -> tuple[Tensor, Tensor]:
+    """Two operands, of which one may be a number."""
+    return (
+        x if isinstance(x, Tensor) else y.new_full((), float(x)),
+        y if isinstance(y, Tensor) else x.new_full((), float(y)),
+    )
+
+
+def nll(
+    x: Tensor, target: Tensor, weight: Tensor | None = None, reduction: str = "mean", ignore_index: int = -100
+) -> Any:
+    if reduction != "mean":
+        raise Lacks("reduction")
+    config = NLLLossConfig(
+        weights=None if weight is None else weight.tolist(), pad_tokens=[ignore_index] if ignore_index >= 0 else None
+    )
+    return config.init(here()).forward(x, target).reshape(())

@@ -26,7 +26,7 @@ from typing import Any, Final
 import numpy as np
 import torch
 
-from burn_torch import ComplexTensor, Device, Tensor
+from burn_torch import ComplexTensor, Device, Tensor, compile, vjp
 from burn_torch.core.errors import BurnTorchError
 from burn_torch.ops.torch_types import FROM_TORCH
 from tests.conformance.calling import Lacks, Twin, at
@@ -49,7 +49,9 @@ LEAVES: Final[dict[str, Callable[[], Device]]] = {
     "libtorch": lambda: Device.cpu(fused=False),
     "ndarray": Device.ndarray,
     "fused": lambda: Device.cpu(fused=True),
+    "c": lambda: Device.cpu(fused=False),
 }
+"""The last computes values and gradients as one compiled program of generated C, a kernel or more for each sample."""
 
 
 @dataclasses.dataclass
@@ -126,6 +128,22 @@ def convert(x: Any, change: Callable[[torch.Tensor], Any]) -> Any:
     return x
 
 
+@dataclasses.dataclass(frozen=True)
+class Slot:
+    """Stands for a tensor among arguments."""
+
+    number: int
+
+
+def filled(x: Any, tensors: dict[int, Any]) -> Any:
+    """Arguments with tensors in the place of slots."""
+    if isinstance(x, Slot):
+        return tensors[x.number]
+    if isinstance(x, tuple | list):
+        return type(x)([filled(item, tensors) for item in x]) if type(x) in (tuple, list) else x
+    return {name: filled(item, tensors) for name, item in x.items()} if isinstance(x, dict) else x
+
+
 def flat(x: Any) -> list[Any]:
     """The tensors and numbers of a result in order."""
     if isinstance(x, tuple | list):
@@ -151,6 +169,17 @@ def read(x: Any) -> torch.Tensor:
         x = x.no_grad()
         return x.to_device(Device.cpu(fused=False)).into_torch().clone()
     return x.detach().resolve_conj() if isinstance(x, torch.Tensor) else torch.as_tensor(x)
+
+
+def parts_of(results: Sequence[Any], like: Any = None) -> list[Any]:
+    """Results with complex ones as two: real and imaginary parts; None as often as `like` has parts."""
+    parts: list[Any] = []
+    for y in results:
+        if isinstance(y, ComplexTensor) or (isinstance(y, torch.Tensor) and y.is_complex()):
+            parts += [y.real, y.imag]
+        else:
+            parts += [y] * (2 if y is None and isinstance(like, torch.Tensor) and like.is_complex() else 1)
+    return parts
 
 
 def difference(
@@ -256,6 +285,9 @@ class Case:
         except (RuntimeError, NotImplementedError, IndexError, ValueError, TypeError):
             return  # torch has no such type here
         before = [x.detach().clone() for x in inputs]
+        if leaf == "c":
+            yield from self._compiled_faults(expected, inputs, differentiable)
+            return
         tracked = differentiable and any(isinstance(y, torch.Tensor) and y.requires_grad for y in expected)
         place = device.autodiff() if tracked else device
 
@@ -289,6 +321,76 @@ class Case:
         if tracked:
             yield from self._gradient_faults(expected, inputs, actual, tensors, place)
 
+    def _compiled_faults(
+        self, expected: list[Any], inputs: list[torch.Tensor], differentiable: bool
+    ) -> Iterator[tuple[str, str]]:
+        """The same for values and gradients that one compiled program gives."""
+        device = LEAVES["c"]()
+        tensors = [ours(x, device) for x in inputs]
+        wanted = [i for i, x in enumerate(inputs) if differentiable and x.requires_grad and not x.is_complex()]
+        wanted = wanted if any(isinstance(y, torch.Tensor) and y.requires_grad for y in expected) else []
+        slopes, upstream = self._reference_gradients(expected, inputs, wanted) if wanted else ([], {})
+        wanted = wanted if upstream else []
+
+        slots = iter(range(len(tensors)))
+        template = convert((self.sample.input, self.sample.args, dict(self.sample.kwargs)), lambda _: Slot(next(slots)))
+
+        def function(tensors: list[Any], upstream: list[Any]) -> Any:
+            def forward(*leaves: Tensor) -> list[Tensor]:
+                operands = {**dict(enumerate(tensors)), **dict(zip(wanted, leaves, strict=True))}
+                x, args, kwargs = filled(template, operands)
+                with at(device):
+                    result = self.twin.call(x, *args, **kwargs)
+                return parts_of(flat(result if self.twin.after is None else self.twin.after(result)))
+
+            if not wanted:
+                return forward(), []
+            results, pull = vjp(forward, *[tensors[i] for i in wanted])
+            return results, list(pull(upstream))
+
+        grads = [g for i, y in enumerate(expected) for g in parts_of([upstream.get(i)], y)]
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            try:
+                program = compile(function, fuse=True)
+                seeds = [None if g is None else ours(g.contiguous(), device) for g in grads]
+                results, derived = program(tensors, seeds)
+                values, derivatives = [read(y) for y in results], [None if g is None else read(g) for g in derived]
+            except BurnTorchError as err:
+                yield "refused", f"{type(err).__name__}: {str(err).splitlines()[0]}"
+                return
+            except Exception as err:
+                lacks = isinstance(err, Lacks) or (isinstance(err, TypeError) and "argument" in str(err))
+                yield "lacks" if lacks else "crash", f"{type(err).__name__}: {str(err)[:200]}"
+                return
+        references = parts_of([read(y) for y in expected])
+        for i, (a, e) in enumerate(zip(values, references, strict=True)):
+            if words := difference(a, e, self.twin.roundings):
+                yield "value", f"result {i}: {words}"
+                return
+        for i, a, e in zip(wanted, derivatives, slopes, strict=True):
+            reference = torch.zeros_like(inputs[i]) if e is None else e.detach()
+            if words := difference(torch.zeros_like(reference) if a is None else a, reference, self.twin.roundings):
+                yield "gradient", f"by input {i}: {words}"
+                return
+
+    def _reference_gradients(
+        self, expected: list[Any], inputs: list[torch.Tensor], leaves: list[int]
+    ) -> tuple[Sequence[torch.Tensor | None], dict[int, torch.Tensor]]:
+        """The gradients of torch by some inputs, and the upstream gradients by result; none where torch has none."""
+        ends = [i for i, y in enumerate(expected) if isinstance(y, torch.Tensor) and y.requires_grad]
+        generator = torch.Generator().manual_seed(self.number)
+        upstream = {i: torch.randn(expected[i].shape, dtype=expected[i].dtype, generator=generator) for i in ends}
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                slopes = torch.autograd.grad(
+                    [expected[i] for i in ends], [inputs[i] for i in leaves], list(upstream.values()), allow_unused=True
+                )
+        except (RuntimeError, NotImplementedError):
+            return [], {}
+        return slopes, upstream
+
     def _errors(self, wanted: Sequence[torch.Tensor], dtype: str) -> Sequence[tuple[torch.Tensor, float] | None]:
         """For types narrower than float64: the result in float64, and the error allowed beside it."""
         if dtype not in ("f32", "f16", "bf16"):
@@ -297,33 +399,25 @@ class Case:
         unit = {"f32": 2.0**-23, "f16": 2.0**-10, "bf16": 2.0**-7}[dtype]
         bounds: list[tuple[torch.Tensor, float] | None] = []
         for e, w in zip(wanted, map(read, wide), strict=True):
-            if not e.is_floating_point():
+            if not (e.is_floating_point() or e.is_complex()):
                 bounds.append(None)
                 continue
             finite = torch.isfinite(w) & torch.isfinite(e)
             largest = float(w[finite].abs().max()) if finite.any() else 0.0
-            own = float((e.double() - w)[finite].abs().max()) if finite.any() else 0.0
+            own = float((e - w)[finite].abs().max()) if finite.any() else 0.0
             # where the type overflows and float64 does not, torch's own infinities count
-            bounds.append((torch.where(torch.isfinite(e.double()), w, e.double()), 2 * own + 4 * unit * largest))
+            bounds.append((torch.where(torch.isfinite(e), w, e.to(w.dtype)), 2 * own + 4 * unit * largest))
         return bounds
 
     def _gradient_faults(
         self, expected: list[Any], inputs: list[torch.Tensor], actual: list[Any], tensors: list[Any], place: Device
     ) -> Iterator[tuple[str, str]]:
         leaves = [i for i, x in enumerate(inputs) if x.requires_grad]
-        ends = [i for i, y in enumerate(expected) if isinstance(y, torch.Tensor) and y.requires_grad]
-        generator = torch.Generator().manual_seed(self.number)
-        upstream = [torch.randn(expected[i].shape, dtype=expected[i].dtype, generator=generator) for i in ends]
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                slopes = torch.autograd.grad(
-                    [expected[i] for i in ends], [inputs[i] for i in leaves], upstream, allow_unused=True
-                )
-        except (RuntimeError, NotImplementedError):
-            return  # torch has none
+        slopes, upstream = self._reference_gradients(expected, inputs, leaves)
+        if not upstream:
+            return
         losses = []
-        for i, g in zip(ends, upstream, strict=True):
+        for i, g in upstream.items():
             y = actual[i]
             parts = [(y.real, g.real), (y.imag, g.imag)] if isinstance(y, ComplexTensor) else [(y, g)]
             losses += [(part * ours(h.contiguous(), place)).sum() for part, h in parts]

@@ -37,7 +37,15 @@ def test_a_share_of_the_samples_agrees(entry: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("leaf", LEAVES)
+@pytest.mark.parametrize("entry", sorted(TWINS))
+def test_a_share_of_the_samples_agrees_in_narrow_types_and_in_compiled_c(entry: str) -> None:
+    for leaf, dtypes in (("c", ["f64"]), ("libtorch", ["f32", "f16", "bf16"])):
+        for dtype in dtypes_of(entry, TWINS[entry], dtypes):
+            assert not run(entry, TWINS[entry], leaf, dtype, only=lambda number: not number % 12).mismatches
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("leaf", ["libtorch", "ndarray", "fused"])
 @pytest.mark.parametrize("entry", sorted(TWINS))
 def test_every_sample_agrees(entry: str, leaf: str) -> None:
     for dtype in dtypes_of(entry, TWINS[entry], ["f64", "i64", "bool"]):

@@ -15,9 +15,11 @@ from burn_torch.tensor import activation as A
 from burn_torch.tensor import functional as F
 from burn_torch.tensor import linalg as L
 from burn_torch.tensor import signal as S
+from burn_torch.tensor import special
 from burn_torch.tensor.options import GridSampleOptions, UnfoldOptions
 from tests.conformance.calling import (
     Twin,
+    added,
     attended,
     averaged,
     batched,
@@ -39,6 +41,7 @@ from tests.conformance.calling import (
     loss,
     made,
     method,
+    nll,
     normalised_over,
     one_axis,
     one_quantile,
@@ -49,6 +52,7 @@ from tests.conformance.calling import (
     reduced,
     spectrum,
     squeezed,
+    tensors,
     transposed,
     truth_of,
     unique,
@@ -87,7 +91,7 @@ ARITHMETIC: Final = {
     "sub": fi(lambda x, y, alpha=1: x - (y if alpha == 1 else y * alpha)),
     "mul": fi(lambda x, y: x * y),
     "div/no_rounding_mode": f(lambda x, y: x / y),
-    "div/floor_rounding": f(lambda x, y, rounding_mode: (x / y).floor()),
+    "div/floor_rounding": f(lambda x, y, rounding_mode: special.floor_divide(x, y)),
     "div/trunc_rounding": f(lambda x, y, rounding_mode: (x / y).trunc()),
     "true_divide": f(lambda x, y: x / y),
     "remainder": fi(lambda x, y: x % y),
@@ -107,7 +111,24 @@ ARITHMETIC: Final = {
     "reciprocal": f(lambda x: x.recip()),
     "round": f(lambda x: x.round()),
     "sgn": fi(lambda x: x.sign()),
-    "special.ndtr": f(lambda x: 0.5 * (1.0 + (x / math.sqrt(2.0)).erf())),
+    "special.ndtr": f(special.ndtr),
+    "floor_divide": f(special.floor_divide),
+    "special.entr": f(special.entr),
+    "special.xlog1py": f(lambda x, y: special.xlog1py(*tensors(x, y))),
+    "xlogy": f(lambda x, y: special.xlogy(*tensors(x, y))),
+    "logit": f(special.logit),
+    "logcumsumexp": f(special.logcumsumexp, roundings=2**17),  # torch is that far from extended precision
+    "sinc": f(special.sinc),
+    "frac": f(special.frac),
+    "heaviside": f(special.heaviside),
+    "copysign": f(lambda x, y: special.copysign(*tensors(x, y))),
+    "lerp": f(special.lerp),
+    "addcmul": f(lambda x, a, b, value=1: x + a * b * float(value)),
+    "addcdiv": f(lambda x, a, b, value=1: x + a / b * float(value)),
+    "exp2": f(lambda x: 2.0**x),
+    "log2": f(lambda x: x.log() / math.log(2)),
+    "log10": f(lambda x: x.log() / math.log(10)),
+    "float_power": f(lambda x, y: x.cast("f64") ** (y.cast("f64") if isinstance(y, Tensor) else float(y))),
     "sigmoid": f(A.sigmoid),
     "clamp": f(clamped),
     "clamp_min": f(lambda x, low: clamped(x, low)),
@@ -154,6 +175,14 @@ REDUCTIONS: Final = {
     "median": f(
         lambda x, dim=None, keepdim=False: one_axis("median" if dim is None else "median_with_indices")(x, dim, keepdim)
     ),
+    "nansum": f(lambda x, dim=None, keepdim=False: reduced("sum_dims")(x.mask_fill(x.is_nan(), 0.0), dim, keepdim)),
+    "nanmean": f(
+        lambda x, dim=None, keepdim=False: (
+            reduced("sum_dims")(x.mask_fill(x.is_nan(), 0.0), dim, keepdim)
+            / reduced("sum_dims")((~x.is_nan()).cast(x.dtype), dim, keepdim)
+        )
+    ),
+    "norm": f(lambda x, p=2, dim=None, keepdim=False: vector_norm(x, p, dim, keepdim)),
     "logsumexp": f(lambda x, dim, keepdim=False: joined("logsumexp_dim")(x, dim, keepdim)),
     "var": f(variance()),
     "var/unbiased": f(variance()),
@@ -327,10 +356,22 @@ LINEAR_ALGEBRA: Final = {
     "tensordot": f(lambda x, y, dims=2: L.tensordot(x, y, dims)),
     "einsum": f(lambda tensors, equation: L.einsum(equation, *tensors)),
     "cross linalg.cross": f(lambda x, y, dim=-1: x.cross(y, dim)),
-    "addmm addmm/decomposed baddbmm": f(lambda x, a, b, beta=1, alpha=1: x * float(beta) + (a @ b) * float(alpha)),
-    "addmv": f(lambda x, a, v, beta=1, alpha=1: x * float(beta) + L.matvec(a, v) * float(alpha)),
-    "addr": f(lambda x, u, v, beta=1, alpha=1: x * float(beta) + L.outer(u, v) * float(alpha)),
-    "addbmm": f(lambda x, a, b, beta=1, alpha=1: x * float(beta) + (a @ b).sum_dims_squeeze([0]) * float(alpha)),
+    "addmm addmm/decomposed baddbmm": f(lambda x, a, b, beta=1, alpha=1: added(x, a @ b, beta, alpha)),
+    "addmv": f(lambda x, a, v, beta=1, alpha=1: added(x, L.matvec(a, v), beta, alpha)),
+    "addr": f(lambda x, u, v, beta=1, alpha=1: added(x, L.outer(u, v), beta, alpha)),
+    "addbmm": f(lambda x, a, b, beta=1, alpha=1: added(x, (a @ b).sum_dims_squeeze([0]), beta, alpha)),
+    "linalg.multi_dot": f(L.multi_dot),
+    "block_diag": f(lambda *matrices: L.block_diag(matrices)),
+    "linalg.vander": f(lambda x, N=None: L.vander(x, N)),
+    "linalg.vecdot": f(L.vecdot),
+    "pinverse": f(L.pinv, roundings=2**12),
+    "triangular_solve": f(
+        lambda b, a, upper=True, transpose=False, unitriangular=False: L.solve_triangular(
+            a.transpose() if transpose else a, b, upper != transpose, unitriangular
+        ),
+        roundings=2**10,
+        after=lambda y: y[0] if isinstance(y, tuple) else y,
+    ),
     "linalg.det": f(L.det),
     "linalg.slogdet": f(lambda x: L.slogdet(x)),
     "logdet": f(L.logdet),
@@ -364,7 +405,6 @@ LINEAR_ALGEBRA: Final = {
     "linalg.lstsq linalg.lstsq/grad_oriented": f(
         lambda a, b, driver=None: L.lstsq(a, b), roundings=2**12, after=lambda results: results[0]
     ),
-    "linalg.vecdot": f(lambda x, y, dim=-1: dropped((x * y).sum_dim(dim), (dim,), False)),
     "linalg.vector_norm": f(vector_norm),
     "cdist": f(lambda x, y, p=2.0, compute_mode=None: L.cdist(x, y, float(p)), roundings=2**10),
     "nn.functional.cosine_similarity": f(
@@ -524,6 +564,15 @@ LOSSES: Final = {
         )
     ),
     "nn.functional.cross_entropy": f(classified),
+    "nn.functional.nll_loss": f(nll),
+    "nn.functional.multilabel_margin_loss": f(loss(nn.loss.MultiLabelMarginLoss)),
+    "nn.functional.multilabel_soft_margin_loss": f(loss(lambda: nn.loss.MultiLabelSoftMarginLossConfig().init(here()))),
+    "nn.functional.triplet_margin_with_distance_loss": f(
+        lambda x, y, z, distance_function=None, margin=1.0, swap=False, reduction="mean": reduce_loss(
+            nn.loss.TripletMarginWithDistanceLossConfig(margin=margin, swap=swap).init().forward_no_reduction(x, y, z),
+            reduction,
+        )
+    ),
     "nn.functional.binary_cross_entropy": f(binary_loss(False)),
     "nn.functional.binary_cross_entropy_with_logits": f(binary_loss(True)),
     "nn.functional.ctc_loss": f(

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from string import ascii_letters
 
 from burn_torch import ops
 from burn_torch.core.checking import check_functions
 from burn_torch.core.errors import ShapeError
 from burn_torch.core.frames import told
 from burn_torch.tensor._arguments import axes, axis, integer, whole_list
-from burn_torch.tensor.apply import apply_one, require_tensor, unary
+from burn_torch.tensor.apply import apply_one, binary, require_tensor, unary
 from burn_torch.tensor.linalg._matrix import require_axes, require_square
+from burn_torch.tensor.linalg.contraction import einsum
 from burn_torch.tensor.linalg.systems import inverse
 from burn_torch.tensor.tensor import Tensor
 
-__all__ = ["diag", "kron", "matrix_power", "matvec", "outer", "outer_dim", "tensordot", "trace"]
+__all__ = [
+    "block_diag", "diag", "kron", "matrix_power", "matvec", "multi_dot", "outer", "outer_dim", "tensordot", "trace",
+    "vander", "vecdot",
+]  # fmt: skip
 
 
 def diag(x: Tensor) -> Tensor:
@@ -53,6 +58,89 @@ def matvec(matrix: Tensor, vector: Tensor) -> Tensor:
             mend="insert axes with unsqueeze_dim, or use matrix.matmul",
         )
     return matrix.matmul(vector.unsqueeze_dim(-1)).squeeze_dim(-1)
+
+
+def vecdot(x: Tensor, y: Tensor, dim: int = -1) -> Tensor:
+    """The sums of x * y along an axis, which goes.
+
+    Shapes: x, y (..., n, ...), broadcast -> (...).  PyTorch: torch.linalg.vecdot; numpy.vecdot.
+    """
+    products = binary(ops.mul, x, y)
+    return products.sum_dims_squeeze([axis(products, dim)])
+
+
+def multi_dot(matrices: Sequence[Tensor]) -> Tensor:
+    """The product of several matrices, in the order that multiplies the least numbers.
+
+    Shapes: (m, k1), (k1, k2), ..., (kn, p) -> (m, p); the first may be a vector (k1,) and the last (kn,), whose axis of
+    size 1 goes.  PyTorch: torch.linalg.multi_dot; numpy.linalg.multi_dot.
+    """
+    items = list(matrices) if isinstance(matrices, list | tuple) else []
+    for i, x in enumerate(items):
+        require_tensor(x, f"matrix {i}")
+    ranks = [x.ndim for x in items]
+    if len(items) < 2 or any(n not in ((1, 2) if i in (0, len(items) - 1) else (2,)) for i, n in enumerate(ranks)):
+        raise told(
+            ShapeError,
+            "this is no chain of matrices",
+            given=", ".join(str(x.spec) for x in items) or f"{matrices!r:.60}",
+            expected="a list of two matrices or more; the first and the last may be vectors",
+            mend="x.matmul(y) multiplies batches of matrices",
+        )
+    if len(items) >= len(ascii_letters):
+        return multi_dot([multi_dot(items[:25]), *items[25:]])
+    letters = ascii_letters[: len(items) + 1]
+    terms = [letters[i] + letters[i + 1] for i in range(len(items))]
+    terms[0], terms[-1] = terms[0][-ranks[0] :], terms[-1][: ranks[-1]]
+    result = (letters[0] if ranks[0] == 2 else "") + (letters[-1] if ranks[-1] == 2 else "")
+    return einsum(f"{','.join(terms)}->{result}", *items)
+
+
+def block_diag(matrices: Sequence[Tensor]) -> Tensor:
+    """Matrices along the diagonal of one, zeros elsewhere.
+
+    Shapes: (m1, n1), (m2, n2), ... -> (m1 + m2 + ..., n1 + n2 + ...); a vector is a row, a tensor without axes a matrix
+    of one element.  PyTorch: torch.block_diag; scipy.linalg.block_diag.
+    """
+    items = list(matrices) if isinstance(matrices, list | tuple) else []
+    for i, x in enumerate(items):
+        require_tensor(x, f"matrix {i}")
+    if not items or any(x.ndim > 2 for x in items):
+        raise told(
+            ShapeError,
+            "these are no matrices",
+            given=", ".join(str(x.spec) for x in items) or f"{matrices!r:.60}",
+            expected="a list of one tensor or more, of at most two axes",
+            mend="[x, y] is a list of two; list(x) are the matrices of a batch",
+        )
+    blocks = [x if x.ndim == 2 else x.unsqueeze(2) for x in items]
+    width, before, rows = sum(x.shape[1] for x in blocks), 0, []
+    for x in blocks:
+        rows.append(x.pad([(0, 0), (before, width - before - x.shape[1])]))
+        before += x.shape[1]
+    return Tensor.cat(rows, 0)
+
+
+def vander(x: Tensor, count: int | None = None) -> Tensor:
+    """The powers 0, 1, 2, ... of each element, along a new last axis: `count` of them, or one for each element.
+
+    Shapes: x (..., n) -> (..., n, count).  PyTorch: torch.linalg.vander; numpy.vander(increasing=True).
+    """
+    require_axes(x, 1)
+    wanted = x.shape[-1] if count is None else integer(count, "count")
+    if wanted < 1:
+        raise told(
+            ShapeError,
+            "there are no powers",
+            given=f"x {x.spec}, count {count}",
+            expected="a count of 1 or more",
+            mend="leave count out: it is the number of elements",
+        )
+    ones = x.detach().ones_like().unsqueeze_dim(-1)
+    if wanted == 1:
+        return ones
+    powers = x.unsqueeze_dim(-1).expand((*x.shape, wanted - 1)).cumprod(-1)
+    return Tensor.cat([ones, powers], -1)
 
 
 def outer(lhs: Tensor, rhs: Tensor) -> Tensor:

@@ -52,6 +52,14 @@ def cosine_window(coefficients: Sequence[float], size: int, periodic: bool, opti
             mend="pass the number of samples of a frame",
         )
     device, dtype = creation(options, DType.F32)
+    if not isinstance(coefficients, list | tuple) or not coefficients or not dtype.is_float:
+        raise told(
+            ArgumentError,
+            "these are no values of a window",
+            given=f"coefficients {coefficients!r:.60}, {dtype}",
+            expected="a list of one coefficient or more, and a float type",
+            mend="cosine_window((0.5, 0.5), size, True, device) is the Hann window, of f32",
+        )
     span = count if truth(periodic, "periodic") else count - 1
     angle = 2 * np.pi * np.arange(count) / max(span, 1)
     values = [(-1) ** j * real(c, "a coefficient") * np.cos(j * angle) for j, c in enumerate(coefficients)]
