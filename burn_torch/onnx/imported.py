@@ -172,6 +172,10 @@ def load(
         model = burn_torch.onnx.load("m.onnx", Device.cpu().autodiff())
         y = model.forward(x)
 
+    On a device with gradients a quantised model of QuantizeLinear and DequantizeLinear pairs trains: weights that the
+    file stores as codes become numbers that are rounded whenever they are read, and gradients go straight through the
+    rounding.  Elsewhere such weights are worked out once.
+
     Nothing of the file is executed.  External data is read from the file's own folder only; bytes are read as a file
     without a folder.  `memory_limit_bytes` bounds constants that are worked out from others: 64 MiB and four times the
     weights of the file unless given.
@@ -181,7 +185,8 @@ def load(
     model = read_bytes(path) if isinstance(path, bytes) else read_model(path)
     try:
         report_on(model).check()
-        return module_of(plan_of(model, memory_limit_bytes), device or Device.cpu())
+        place = device or Device.cpu()
+        return module_of(plan_of(model, memory_limit_bytes, trains=place.is_autodiff()), place)
     except OnnxError as err:
         if model.source not in str(err):
             err.add_note(f"in {model.source}")

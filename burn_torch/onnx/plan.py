@@ -136,14 +136,23 @@ def allowed_bytes(model: Model) -> int:
     return (64 << 20) + 4 * sum(data.array.nbytes for data in held)
 
 
-def plan_of(model: Model, memory_limit_bytes: int | None = None) -> Plan:
-    """Plans a model whose report is clean.  Raises: OnnxError for constants that cannot be worked out."""
-    return _Planner(model, allowed_bytes(model) if memory_limit_bytes is None else memory_limit_bytes).plan()
+def plan_of(model: Model, memory_limit_bytes: int | None = None, *, trains: bool = False) -> Plan:
+    """Plans a model whose report is clean.  Raises: OnnxError for constants that cannot be worked out.
+
+    trains   keeps weights that are stored as codes quantised, as numbers that are rounded whenever they are read: so
+             training goes on with what the codes can say; else they are worked out once
+    """
+    return _Planner(model, allowed_bytes(model) if memory_limit_bytes is None else memory_limit_bytes, trains).plan()
 
 
 class _Planner:
-    def __init__(self, model: Model, memory_limit_bytes: int) -> None:
+    def __init__(self, model: Model, memory_limit_bytes: int, trains: bool) -> None:
         self.model = model
+        self.trains = trains
+        self.rounded: set[str] = set()
+        """Weights that stood as codes in the file."""
+        self.makers: dict[str, Node] = {}
+        """The nodes that quantise, by what they make."""
         self.limit = memory_limit_bytes
         self.folded_bytes = 0
         self.values = Names()
@@ -203,14 +212,57 @@ class _Planner:
                 continue
             if self._fold(node):
                 continue
-            steps.append(self._step(node))
+            if node.op == "QuantizeLinear":
+                self.makers[node.outputs[0]] = node
+            steps.append(self._step(self._join_pair(node) or node))
         return steps
+
+    def _join_pair(self, node: Node) -> Node | None:
+        """A DequantizeLinear with the QuantizeLinear that it undoes as one node, through which gradients go."""
+        if node.op != "DequantizeLinear" or len(node.read) < 3:
+            return None
+        before = self.makers.get(node.inputs[0])
+        if node.inputs[0] in self.rounded:
+            source = node.inputs[0]
+        elif before is not None and self._same_scales(before, node):
+            source = before.inputs[0]
+        else:
+            return None
+        inputs = (source, *node.inputs[1:])
+        return replace(node, op="QuantizeDequantizeLinear", domain="burn_torch", opset=1, inputs=inputs)
+
+    def _same_scales(self, one: Node, other: Node) -> bool:
+        """Says whether two nodes have one scale and one zero point, along one axis."""
+        names = ("axis", "block_size")
+        if len(one.read) < 3 or any(one.attributes.get(name) != other.attributes.get(name) for name in names):
+            return False
+        if one.attributes.get("precision"):
+            return False
+        pairs = zip(one.inputs[1:3], other.inputs[1:3], strict=True)
+        return all(a == b or (a in self.constants and self.constants[a] == self.constants.get(b)) for a, b in pairs)
+
+    def _keep_codes(self, node: Node) -> bool:
+        """Notes the numbers of a weight that is stored as codes, which training rounds; False for any other node."""
+        codes = self.constants.get(node.inputs[0]) if node.inputs else None
+        zero = self.constants.get(node.inputs[2]) if len(node.read) > 2 else None
+        if not self.trains or node.op != "DequantizeLinear" or codes is None or zero is None:
+            return False
+        if codes.dtype not in (DType.I8, DType.U8) or node.inputs[0] not in self.from_file:
+            return codes.dtype.is_float and node.inputs[0] in self.rounded
+        numbers = _entry(node)(*[on_host(self.constants[x]) for x in node.read], **self._attributes(node, _entry(node)))
+        if self.usage.reads[node.inputs[0]] > 1 or not isinstance(numbers, np.ndarray):
+            return False
+        self.constants[node.inputs[0]] = _data(numbers)
+        self.rounded.add(node.inputs[0])
+        return True
 
     def _fold(self, node: Node) -> bool:
         """Works a node out whose inputs are all known; False where it is left to run."""
         if node.graphs or node.op in _RANDOM or not any(node.inputs):
             return False
         if any(x and x not in self.constants for x in node.inputs):
+            return False
+        if self._keep_codes(node):
             return False
         entry = _entry(node)
         if "device" in entry.attributes:

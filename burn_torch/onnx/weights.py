@@ -33,7 +33,10 @@ SMALL: Final = 64
 ON_HOST: Final = frozenset({"Shape", "Size", "SequenceLength", "OptionalHasElement", "NonMaxSuppression"})
 """Operators whose results are known on the host wherever their inputs lie."""
 
-_STATISTICS: Final = {"BatchNormalization": (3, 4)}
+_STATISTICS: Final = {
+    "BatchNormalization": (3, 4), "DequantizeLinear": (1, 2), "DynamicQuantizeMatMul": (2,),
+    "MatMulIntegerToFloat": (2, 3), "QGemm": (1, 4, 7), "QuantizeDequantizeLinear": (1, 2),
+}  # fmt: skip
 """Inputs that training does not change."""
 _INITIAL_STATES: Final = {"LSTM": (5, 6), "GRU": (5,), "RNN": (5,)}
 _NORMS: Final = frozenset(

@@ -11,11 +11,12 @@ from burn_torch.onnx.operators.axes import axis_of, dtype_of, reshaped
 from burn_torch.onnx.operators.products import product
 from burn_torch.onnx.operators.registry import operator
 from burn_torch.onnx.operators.windows import Convolving, conv
+from burn_torch.ops.quantization import spread
 from burn_torch.tensor import Tensor
 
 __all__ = [
     "conv_integer", "dequantize_linear", "dynamic_quantize_linear", "matmul_integer", "qlinear_conv", "qlinear_matmul",
-    "quantize_linear",
+    "quantize_dequantize_linear", "quantize_linear",
 ]  # fmt: skip
 
 _QUANTISED: Final = (DType.U8, DType.I8, DType.U16, DType.I16, DType.I32)
@@ -103,6 +104,33 @@ def dequantize_linear(
     dtype = dtype_of(output_dtype) if output_dtype else x_scale.dtype
     y: Tensor = ops.dequantize(x, scale, zero, block=block, dtype=dtype)
     return y
+
+
+@operator("QuantizeDequantizeLinear", domain="burn_torch")
+def quantize_dequantize_linear(
+    x: Tensor,
+    scale: Tensor,
+    zero_point: Tensor,
+    *,
+    axis: int = 1,
+    block_size: int = 0,
+    output_dtype: int = 0,
+) -> Tensor:
+    """QuantizeLinear and DequantizeLinear in one, whose gradient goes straight through.
+
+    The gradient passes where a number is rounded, and is 0 beyond the codes, as of fake_quantize.  The importer joins
+    the two nodes; exports write two again.
+    """
+    codes = quantize_linear(x, scale, zero_point, axis=axis, block_size=block_size)
+    y: Tensor = dequantize_linear(codes, scale, zero_point, axis=axis, block_size=block_size, output_dtype=output_dtype)
+    if not x.device.is_autodiff() or y.dtype is not x.dtype:
+        return y
+    own, zero, block = _by_block(scale.detach(), zero_point, x, axis, block_size)
+    ratio = x.detach() / spread(own.cast(x.dtype), x.shape, block)
+    ratio = ratio if zero is None else ratio + spread(zero.cast(x.dtype), x.shape, block)
+    low, high = zero_point.dtype.limits
+    beyond = ratio.lower(low - 0.5).bool_or(ratio.greater(high + 0.5))
+    return ops.straight_through(x.mask_fill(beyond, 0.0), y.detach())
 
 
 @operator("DynamicQuantizeLinear", 11)

@@ -36,14 +36,18 @@ def _axis(block: Shape, is_one: bool, opset: int) -> tuple[int, int] | None:
 
 
 def _is_linear(call: Call, used: Sequence[bool], opset: int) -> bool:
-    """Asks whether QuantizeLinear or DequantizeLinear computes a call to the bit."""
+    """Asks whether QuantizeLinear or DequantizeLinear computes a call to the bit, of bounded numbers where codes are
+    left out.
+    """
     x, scale, zero, attrs = call.tensor(0), call.tensor(1), call.specs[2], call.attrs
     quantizes = call.op.name == "quantize"
     codes, number = (attrs["dtype"], x.dtype) if quantizes else (x.dtype, attrs["dtype"])
-    whole = not quantizes or codes.limits == (attrs["low"], attrs["high"])
     alike = zero is None or (isinstance(zero, TensorSpec) and (zero.numel == 1) is (scale.numel == 1))
-    fits = codes in _LINEAR and number is scale.dtype is DType.F32 and whole and alike
-    return fits and bool(x.ndim) and _axis(attrs["block"], scale.numel == 1, opset) is not None
+    place = _axis(attrs["block"], scale.numel == 1, opset)
+    if codes not in _LINEAR or number is not DType.F32 or scale.dtype is not DType.F32 or not alike or place is None:
+        return False
+    bounded = quantizes and codes.limits != (attrs["low"], attrs["high"])
+    return bool(x.ndim) and not (bounded and place[1])
 
 
 def _linear(w: Writer, name: str, x: Wire, scale: Wire, zero: Wire | None, block: Shape, codes: DType) -> Wire:
@@ -63,6 +67,11 @@ def _linear(w: Writer, name: str, x: Wire, scale: Wire, zero: Wire | None, block
 def _(
     w: Writer, x: Wire, scale: Wire, zero_point: Wire | None, *, block: Shape, low: int, high: int, dtype: DType
 ) -> Wire:
+    if dtype.limits != (low, high):  # numbers beyond the codes that are taken are brought to the last of them
+        for op, code in (("Min", high), ("Max", low)):
+            least = w.number(float(code), DType.F32)
+            least = least if zero_point is None else w.node("Sub", least, w.cast(zero_point, DType.F32))
+            x = Wire(w.node(op, x, w.node("Mul", scale, least)), x.dtype, x.known)
     return _linear(w, "QuantizeLinear", x, scale, zero_point, block, dtype)
 
 
