@@ -17,6 +17,7 @@ from burn_torch.nn.deform_conv import *
 from burn_torch.nn.distances import *
 from burn_torch.nn.dropout import *
 from burn_torch.nn.embedding import *
+from burn_torch.nn.embedding_bag import *
 from burn_torch.nn.feed_forward import *
 from burn_torch.nn.gate_controller import *
 from burn_torch.nn.gru import *
@@ -24,6 +25,7 @@ from burn_torch.nn.linear import *
 from burn_torch.nn.loss import *
 from burn_torch.nn.lstm import *
 from burn_torch.nn.lstm_state import *
+from burn_torch.nn.mixture_of_experts import *
 from burn_torch.nn.multi_head_attention import *
 from burn_torch.nn.norm import *
 from burn_torch.nn.padding import PaddingConfig1d as PaddingConfig1d

@@ -84,7 +84,8 @@ def jagged_attention(
 ) -> tuple[TensorSpec, TensorSpec]:
     """`attention` of each sequence by itself, and lse.
 
-    A query that sees nothing, and one outside of all sequences, reads zeros and has an lse of 0.  No sequence is longer
+    A query that sees nothing, and one outside of all sequences, reads zeros and has an lse of 0; kernels of a GPU
+    take no entries outside of sequences, and stop the program.  No sequence is longer
     than `longest_query`, `longest_key` say.  With `causal` query i of a sequence sees its keys up to i.
 
     Shapes: query (total_q, heads, d_head), key (total_k, key_heads, d_head), value (total_k, key_heads, d_value),

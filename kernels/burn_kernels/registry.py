@@ -19,6 +19,7 @@ FAMILIES: Final = (
     "embedding",
     "glu",
     "group_norm",
+    "grouped_matmul",
     "lattice",
     "linear_cross_entropy",
     "lion",

@@ -70,6 +70,7 @@ ANY_NUMBER = {
 MAY_BE_0 = {
     "num_workers", "seed", "blank", "padding", "padding_idx", "padding_out", "left", "right", "top", "bottom", "front",
     "back", "n_layers", "layers", "length", "max", "limit", "LinearConfig.d_input", "LinearConfig.d_output",
+    "n_shared",
     "SwiGluConfig.d_input", "SwiGluConfig.d_output",
 }  # fmt: skip
 """Whole numbers that may be 0: counts of what a model or a padding can do without, and layers of no features."""

@@ -171,6 +171,8 @@ CASES: dict[str, Case] = {
     "Linear, columns": case(nn.LinearConfig(8, 3, layout=nn.LinearLayout.Col), SEQ),
     "SwiGlu": case(nn.SwiGluConfig(6, 3), X),
     "Embedding": case(nn.EmbeddingConfig(11, 4), whole(11, 3, 5)),
+    "EmbeddingBag": case(nn.EmbeddingBagConfig(11, 4, padding_idx=3), whole(11, 3, 5)),
+    "MixtureOfExperts": case(nn.MixtureOfExpertsConfig(8, 6, 4, n_shared=1), SEQ),
     "Conv1d": case(nn.Conv1dConfig(4, 6, 3, stride=2, groups=2, padding=nn.PaddingConfig1d.Same), floats(2, 4, 9)),
     "Conv2d": case(nn.Conv2dConfig((4, 6), (3, 2), dilation=(2, 1), padding=nn.PaddingConfig2d.Same), IMAGE),
     "Conv3d": case(nn.Conv3dConfig((2, 3), (2, 3, 2)), floats(2, 2, 4, 5, 6)),

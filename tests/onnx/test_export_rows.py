@@ -24,7 +24,7 @@ REFUSED = {
         ["lu", "qr", "cholesky", "eigh", "svd", "solve", "solve_triangular", "cofactors"], "no such operator"
     ),
     **dict.fromkeys(["slogdet", "pinv", "over_gaps", "row_ranks", "searchsorted"], "no such operator"),
-    **dict.fromkeys(["max_pool_at", "scatter_distinct", "connected_components"], "no such operator"),
+    **dict.fromkeys(["max_pool_at", "connected_components"], "no such operator"),
     **dict.fromkeys(["grid_sample_2d_derivative", "grid_sample_2d_scatter"], "no such operator"),
     **dict.fromkeys(["conv_input_gradient", "conv_weight_gradient"], "a gradient"),
     **dict.fromkeys(["all_reduce", "all_gather", "reduce_scatter", "broadcast"], "no such operator"),

@@ -428,6 +428,8 @@ def _inputs() -> dict[str, dict[str, Any]]:
         right[name] = {"x": rows, "state": None}
     right["Bilinear"] = {"x1": rows, "x2": rows}
     right["Embedding"] = {"x": tensor(2, 3, dtype="i8"), "indices": tensor(2, 3, dtype="i8")}
+    right["EmbeddingBag"] = {"indices": tensor(2, 3, dtype="i8"), "offsets": None, "per_sample_weights": None}
+    right["MixtureOfExperts"] = {"x": words}
     right["PixelShuffle"] = {"x": tensor(2, 16, 3, 3)}
     for name in ("TransformerEncoderLayer", "TransformerDecoderLayer", "RotaryEncoding"):
         right[name] = {"x": words, "input": words}

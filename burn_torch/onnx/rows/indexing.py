@@ -71,6 +71,13 @@ def _(w: Writer, x: Wire, indices: Wire, values: Wire, *, dim: int, update: str)
     return w.node("ScatterElements", x, places(w, indices), values, axis=dim, reduction=reduction(w, update))
 
 
+@row("scatter_distinct")
+def _(w: Writer, indices: Wire, values: Wire, *, dim: int, size: Length) -> Wire:
+    shape = (*values.shape[:dim], size, *values.shape[dim + 1 :])
+    blank = w.node("Expand", w.number(0.0 if values.dtype.is_float else 0, values.dtype), w.ints(shape))
+    return w.node("ScatterElements", blank, places(w, indices), values, axis=dim)
+
+
 @row("select_assign")
 def _(w: Writer, x: Wire, indices: Wire, values: Wire, *, dim: int, update: str) -> Wire:
     beside = w.unsqueeze(places(w, indices), [i for i in range(x.ndim) if i != dim])

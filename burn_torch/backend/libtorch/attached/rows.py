@@ -7,6 +7,7 @@ As the entries of `attached`: each makes the plan of a Call, or None where the k
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
@@ -17,6 +18,7 @@ from burn_torch.core.imports import named
 from burn_torch.core.quantization import QuantValue
 from burn_torch.core.spec import TensorSpec
 from burn_torch.ops.op import Call, Candidate
+from burn_torch.ops.value import Primitive
 
 __all__ = ["ROWS"]
 
@@ -82,6 +84,83 @@ def _quantized_linear(call: Call) -> Callable[..., object] | None:
     return functools.partial(quantized_linear.forward, **options)
 
 
+# -- groups of rows ------------------------------------------------------------------------------------
+def _group_product(path: str) -> Callable[[Call], Candidate | None]:
+    """A product of groups; offsets of narrow types are widened for the kernel."""
+
+    def make(call: Call) -> Candidate | None:
+        if not _fits(call) or not call.tensor(1).numel:
+            return None
+        compute = named(f"burn_kernels.grouped_matmul:{path}")
+        if call.tensor(2).dtype in (DType.I64, DType.I32):
+            return compute
+        return lambda x, other, offsets: compute(x, other, offsets.long())
+
+    return make
+
+
+def _sequences(call: Call, at: int) -> tuple[dict[str, Primitive], Callable[..., None]] | None:
+    """The options of packed attention, and what stops a program whose sequences are longer than they say."""
+    query, key, value = (call.tensor(at + i) for i in range(3))
+    d_head = query.shape[2]
+    if query.dtype not in _FLOATS or d_head != value.shape[2] or d_head > 256 or not (query.numel and key.numel):
+        return None
+    longest = {"longest_q": call.attrs["longest_query"], "longest_k": call.attrs["longest_key"]}
+    ends = (query.shape[0], key.shape[0])
+
+    def require(*starts: torch.Tensor) -> None:
+        for at, most, end in zip(starts, longest.values(), ends, strict=True):
+            lengths = at[1:] - at[:-1]
+            torch._assert_async(((lengths >= 0) & (lengths <= most)).all() & (at[0] == 0) & (at[-1] == end))
+
+    return {"causal": call.attrs["causal"], **longest}, require
+
+
+def _rule_of(scale: float, softcap: float | None) -> dict[str, Primitive]:
+    return {"scale": float(scale)} | ({} if softcap is None else {"softcap": float(softcap)})
+
+
+def _jagged_attention(call: Call) -> Callable[..., object] | None:
+    takes = _sequences(call, 0)
+    if takes is None:
+        return None
+    from burn_kernels import attention
+
+    options, require = takes
+
+    def run(
+        query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, query_starts: torch.Tensor,
+        key_starts: torch.Tensor, scale: float, softcap: float | None,
+    ) -> tuple[torch.Tensor, torch.Tensor]:  # fmt: skip
+        q_starts, k_starts = query_starts.long(), key_starts.long()
+        require(q_starts, k_starts)
+        y, lse = attention.forward_packed(query, key, value, q_starts, k_starts, **options, **_rule_of(scale, softcap))
+        return y, torch.where(lse == -math.inf, 0.0, lse)  # of a query that sees nothing
+
+    return run
+
+
+def _jagged_attention_backward(call: Call) -> Callable[..., object] | None:
+    takes, live = _sequences(call, 1), call.attrs["live"]
+    if takes is None or not any(live):
+        return None
+    from burn_kernels import attention
+
+    options, _ = takes  # the forward has asked
+
+    def run(
+        g: torch.Tensor, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, y: torch.Tensor,
+        lse: torch.Tensor, query_starts: torch.Tensor, key_starts: torch.Tensor, scale: float, softcap: float | None,
+    ) -> Sequence[torch.Tensor | None]:  # fmt: skip
+        q_starts, k_starts = query_starts.long(), key_starts.long()
+        grads = attention.backward_packed(
+            g, query, key, value, q_starts, k_starts, y, lse, **options, **_rule_of(scale, softcap)
+        )
+        return [grad if wanted else None for grad, wanted in zip(grads, live, strict=True)]
+
+    return run
+
+
 # -- lattices ------------------------------------------------------------------------------------------
 def _scans(call: Call) -> bool:
     weights = call.specs[1]
@@ -90,6 +169,10 @@ def _scans(call: Call) -> bool:
 
 ROWS: Final[Mapping[str, Callable[[Call], Callable[..., object] | None]]] = {
     "band_scan": _function("lattice:band_scan", _scans),
+    "grouped_matmul": _group_product("forward"),
+    "grouped_outer": _group_product("outer"),
+    "jagged_attention": _jagged_attention,
+    "jagged_attention_backward": _jagged_attention_backward,
     "layer_norm": _function("norm:layer_norm", _fits),
     "layer_norm_backward": _layer_norm_backward,
     "log_band_scan": _function("lattice:log_band_scan", _scans),
