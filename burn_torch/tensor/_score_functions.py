@@ -13,7 +13,7 @@ from burn_torch.core.errors import ArgumentError, DTypeError, TraceError
 from burn_torch.core.frames import told, user_line
 from burn_torch.core.spec import TensorSpec
 from burn_torch.fusion.body.reasons import Unfusible
-from burn_torch.fusion.rows.scores import INDEX, is_scalar_operation, walk
+from burn_torch.fusion.body.scalars import INDEX, is_scalar_operation, walk
 from burn_torch.graph.ir import Graph, Input, Literal, Node
 from burn_torch.graph.passes import dead_code
 from burn_torch.graph.trace import Trace

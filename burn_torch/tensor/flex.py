@@ -7,7 +7,8 @@
 A score function gets one score and the numbers of its batch entry, head, query and key, tensors without axes, and gives
 the score that counts; a mask function gets the four numbers and tells if the query sees the key.  They are element-wise
 operations, and may read tensors at indices.  On a GPU they become part of the kernel of attention, and blocks of keys
-that no query of a block sees are not visited; elsewhere they are computed on the scores of all pairs.
+that no query of a block sees are not visited: of f32, f16 and bf16, heads of up to 256 columns, and values as wide as
+keys.  Elsewhere they are computed on the scores of all pairs.
 
 PyTorch: torch.nn.attention.flex_attention.
 """

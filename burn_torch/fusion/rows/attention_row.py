@@ -1,8 +1,8 @@
 """Attention whose scores a function of the user's changes or hides: the function becomes part of attention's kernel.
 
-The functions are attributes, as Graphs of scalars (`scores.py`).  Kernels that hold them visit only the blocks of keys
-that some query sees, which `attention_blocks` lists.  Without such a kernel these rows are computed on the scores of
-all pairs.
+The functions are attributes, as Graphs of scalars (`body/scalars.py`).  Kernels that hold them visit only the
+blocks of keys that some query sees, which `attention_blocks` lists.  Without such a kernel these rows are computed on
+the scores of all pairs.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ from typing import NamedTuple, cast
 
 from burn_torch.core.dtype import DType
 from burn_torch.core.spec import Shape, TensorSpec
+from burn_torch.fusion.body.scalars import walk
 from burn_torch.fusion.rows.row import body_of
-from burn_torch.fusion.rows.scores import Dense, indices_of, walk
+from burn_torch.fusion.rows.scores import Dense, indices_of
 from burn_torch.ops import attending
 from burn_torch.ops.arithmetic import mul
 from burn_torch.ops.comparison import equal, lower
@@ -60,7 +61,7 @@ def attention_blocks(
 
     first     any tensor: it says where the lists lie
     captured  what the function reads
-    seen      the function, see `scores.py`
+    seen      the function, see `body/scalars.py`
     sizes     batch entries and heads, 1 where the function does not depend on them, queries and keys
     Shapes: -> (batch, heads, query blocks, key blocks + 2), (batch, heads, key blocks, query blocks + 2).
     Dtypes: i32.
@@ -141,7 +142,7 @@ def attention(
     sinks           logits of keys whose values are 0, one a head of the query
     lines, columns  what `attention_blocks` lists for `seen`, or None: nothing but speed depends on them
     captured        what the functions read: the first `count` the score function, the others the other one
-    score, seen     the functions, see `scores.py`; "" for none
+    score, seen     the functions, see `body/scalars.py`; "" for none
     block           positions of a block of the lists
     learned         whether what the score function captures has a gradient
 

@@ -161,7 +161,7 @@ def _run(op: str, call: Call, config: Config | None) -> tuple[Tensor, Tensor]:
         y, lse = room_like(q), call.statistics()
         grid = (ceil_div(call.seq_q, config.rows) * call.batch * call.heads,)
         launch(
-            attention_forward, grid, q, *call.arguments(), y, lse, call.steps(y), warps=config.warps,
+            attention_forward, grid, q, *call.arguments(), None, y, lse, call.steps(y), warps=config.warps,
             stages=config.stages, FLAGS=call.flags(), ROWS=config.rows, COLS=config.cols, PAST=call.past(config.cols),
         )  # fmt: skip
         return y, lse

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
@@ -20,6 +20,37 @@ from burn_kernels.attention.references import Rule
 from burn_kernels.attention.scores import Flags, Sizes, Steps, Strides
 from burn_kernels.dropout import mask_numbers
 from burn_kernels.launch import machine_of, next_power
+
+
+class Body(NamedTuple):
+    """Functions of users that change and hide scores, as `triton.jit` functions over tiles.
+
+    score     (s, batch, head, row, col, captured) -> s, scores in base e, float32
+    slope     its derivative by s, of the same arguments; None with `score` None
+    seen      (batch, head, row, col, captured) -> int1
+    captured  tensors and numbers that they read, in the order in which their texts name them
+    lines     blocks of keys that each block of queries sees, as `attention.modified` says; columns the other way
+    block     positions of a block
+    """
+
+    score: object
+    slope: object
+    seen: object
+    captured: tuple[Tensor | int, ...]
+    lines: Tensor | None
+    columns: Tensor | None
+    block: int
+
+    @property
+    def kind(self) -> str:
+        """The kind of call in the tables of configs: functions that read tensors want other tiles."""
+        return "reading" if self.captured else "body"
+
+    def flags(self, *, backward: bool) -> dict[str, Any]:
+        """The constants of kernels."""
+        slope = self.slope if backward else None
+        return {"SCORE": self.score, "SLOPE": slope, "SEEN": self.seen, "BLOCK": self.block}
+
 
 C = TypeVar("C", Config, BackwardConfig)
 LOG2E = 1.4426950408889634
@@ -42,6 +73,8 @@ class Call:
     """Queries of a sequence, of the longest one if they are packed; so for keys."""
     seq_k: int
     rule: Rule
+    body: Body | None = None
+    """Functions that change and hide scores."""
 
     @property
     def heads(self) -> int:
@@ -64,7 +97,9 @@ class Call:
         dropout two, and two more where mask or bias cannot be read several elements at once."""
         rule = self.rule
         said = (self.mask is not None, self.bias is not None, rule.softcap is not None, rule.window is not None)
-        return sum(said) + 2 * (rule.prob > 0.0) + 2 * self.scattered
+        body = self.body
+        own = 0 if body is None else (body.score is not None) + (body.seen is not None)
+        return own + sum(said) + 2 * (rule.prob > 0.0) + 2 * self.scattered
 
     @property
     def scattered(self) -> bool:
@@ -85,7 +120,8 @@ class Call:
         rule = self.rule
         diagonal = (rule.causal or rule.window is not None) and not rule.bottom_right
         unseen = diagonal and self.seq_k > self.seq_q
-        return self.q_starts is None and self.seq_q % rows == 0 and not unseen
+        whole = self.seq_q % rows == 0 and (self.body is None or self.seq_q % self.body.block == 0)
+        return self.q_starts is None and whole and not unseen
 
     def steps(self, x: Tensor) -> Steps:
         """The strides of batch entries, heads and positions; packed sequences have one batch entry."""
@@ -95,21 +131,32 @@ class Call:
         """A number a query in float32, (batch, heads, seq_q); of packed sequences (1, heads, total_q)."""
         return torch.empty(self.q.shape[:3], dtype=torch.float32, device=self.q.device)
 
-    def arguments(self) -> tuple[Any, ...]:
-        """The arguments that every kernel takes first."""
+    def arguments(self, *, columns: bool = False) -> tuple[Any, ...]:
+        """The arguments that every kernel takes first; with `columns` those of one that owns keys."""
         rule, (_, heads, rows, dim) = self.rule, self.q.shape
         spread = [(0, 0, 0, 0) if x is None else x.stride() for x in (self.mask, self.bias)]
-        strides = Strides(*self.steps(self.q), *self.steps(self.k), *self.steps(self.v), *spread[0], *spread[1])
+        lists, captured = None, None
+        apart: list[int] = [0, 0, 0]
+        if self.body is not None:
+            lists, captured = self.body.columns if columns else self.body.lines, self.body.captured or None
+            if lists is not None:
+                apart = [0 if n == 1 else step for n, step in zip(lists.shape, lists.stride()[:3], strict=False)]
+        steps = (*self.steps(self.q), *self.steps(self.k), *self.steps(self.v))
+        strides = Strides(*steps, *spread[0], *spread[1])
+        if lists is not None:
+            strides = strides._replace(list_batch=apart[0], list_head=apart[1], list_line=apart[2])
         # queries are numbered over batch and heads, of packed sequences over heads and all tokens
         numbers = 0 if self.q_starts is not None else heads * rows
         sizes = Sizes(heads, self.group, self.seq_q, self.seq_k, dim, numbers, rows)
         unit = 1.0 if self.q.dtype == torch.float32 else LOG2E
         scale = rule.factor * unit if rule.softcap is None else rule.factor / rule.softcap
+        if self.body is not None and self.body.score is not None:
+            scale = rule.factor  # the function is given scores in base e
         draw = (0, 0, 0, 0.0)
         if rule.prob:
             draw = (*random.numbers(rule.key, rule.stream), *mask_numbers(rule.prob, torch.float32))
         tensors = (self.q, self.k, self.v, self.mask, self.bias, self.q_starts, self.k_starts)
-        return (*tensors, strides, sizes, scale, rule.factor, rule.softcap, rule.window or 0, *draw)
+        return (*tensors, strides, sizes, scale, rule.factor, rule.softcap, rule.window or 0, *draw, lists, captured)
 
     def precision(self, *, backward: bool) -> str:
         """How float32 is multiplied, as `products` has it."""
@@ -137,6 +184,7 @@ class Call:
             PRECISION=self.precision(backward=backward),
             DIM=wide,
             EVEN=dim == wide,
+            **({} if self.body is None else self.body.flags(backward=backward)),
         )
 
     def choose(self, config: C, ours: Callable[[], C]) -> tuple[int, C]:

@@ -70,7 +70,8 @@ class Row(NamedTuple):
     cuts: Sequence[tuple[int, ...]]
     """Numbers of configs after `library`."""
     kind: str = ""
-    """`packed` or `bias` where the row is for these alone, `ragged` for heads whose columns are no power of two."""
+    """The kind of call that the row is for, as of `backward_candidates`, or `ragged`: heads whose columns are no
+    power of two."""
 
 
 FORWARD = (
@@ -94,6 +95,12 @@ FORWARD = (
     Row("hip", 2, ANY, (2, ANY), [(64, 16, 4, 1)]),
     Row("hip", 2, ANY, (0, 1), [(64, 32, 8, 1), (64, 16, 4, 1)]),
     # H200, 2026-11-22, benchmarks/notes/attention.md: three programs of 4 warps a processor hide each other's waits
+    # H200, 2026-11-23, benchmarks/notes/flex_attention.md: functions of scores between two products
+    Row("sm_90", 2, 64, (2, ANY), [(128, 64, 4, 3), (64, 64, 4, 3), (64, 64, 4, 2)], "reading"),
+    Row("sm_90", 2, 128, (1, 1), [(64, 64, 4, 3), (64, 64, 4, 2), (128, 64, 4, 2)], "reading"),
+    Row("sm_90", 2, 128, (2, ANY), [(64, 64, 4, 3), (128, 64, 4, 2), (64, 64, 4, 2)], "reading"),
+    Row("sm_90", 2, 64, (1, ANY), [(64, 64, 4, 3), (64, 64, 4, 2), (128, 64, 4, 3)], "body"),
+    Row("sm_90", 2, 128, (1, 1), [(128, 64, 4, 2), (64, 64, 4, 3), (64, 64, 4, 2)], "body"),
     Row("sm_90", 2, 64, (1, ANY), [(64, 64, 4, 3), (128, 64, 4, 3), (64, 64, 4, 2), (128, 64, 8, 3), (128, 32, 8, 2)]),
     Row("sm_90", 2, 128, (1, ANY), [(64, 64, 4, 2), (64, 64, 4, 3), (128, 64, 8, 3), (128, 32, 8, 2)]),
     Row("all", 2, 128, (3, ANY), [(128, 16, 8, 2), (128, 32, 8, 2)]),
@@ -127,6 +134,9 @@ BACKWARD = (
     Row("sm_90", 2, 64, (1, ANY), _PACKED, "packed"),
     Row("sm_90", 2, 64, (0, 0), [(64, 64, 4, 2, 3, 32), *_PACKED], "packed"),
     Row("sm_90", 2, 64, (1, ANY), [(64, 32, 4, 3, 0, 64), (64, 32, 4, 3), *_WITH_EXTRAS], "bias"),
+    Row("sm_90", 2, 64, (1, ANY), [(64, 64, 4, 3), (64, 32, 4, 3), (64, 64, 4, 2)], "reading"),
+    Row("sm_90", 2, 128, (1, ANY), [(64, 64, 4, 2), (64, 32, 4, 3), (128, 64, 8, 2)], "reading"),
+    Row("sm_90", 2, 128, (1, 1), [(64, 64, 4, 2), (64, 64, 4, 3), (64, 32, 4, 3)], "body"),
     Row("sm_90", 2, 128, (1, ANY), [(64, 32, 4, 3), (64, 32, 4, 3, 0, 64), *_WITH_EXTRAS]),
     Row("sm_90", 2, 64, (0, 0), [(64, 64, 4, 3), (64, 64, 4, 3, 0, 32), (128, 64, 8, 3, 0, 32), *_NARROW]),
     Row("all", 2, 64, (2, ANY), [(64, 16, 8, 2), (64, 64, 4, 2)]),
@@ -160,14 +170,15 @@ def _cuts(back: bool, dim: int, itemsize: int, machine: Machine, extras: int, ki
     raise AssertionError(f"no row for {itemsize} bytes on {machine}")
 
 
-def default(dim: int, itemsize: int, machine: Machine, *, extras: int = 0) -> Config:
+def default(dim: int, itemsize: int, machine: Machine, *, extras: int = 0, kind: str = "") -> Config:
     """The config of our kernel that is used without timing."""
-    return candidates(dim, itemsize, machine, extras=extras)[0]
+    return candidates(dim, itemsize, machine, extras=extras, kind=kind)[0]
 
 
-def candidates(dim: int, itemsize: int, machine: Machine, *, extras: int = 0) -> list[Config]:
-    """The configs of our kernel that a tuner may try, the default first; `extras` as of `Call`."""
-    return [Config(0, *numbers) for numbers in _cuts(False, dim, itemsize, machine, extras, "")]
+def candidates(dim: int, itemsize: int, machine: Machine, *, extras: int = 0, kind: str = "") -> list[Config]:
+    """The configs of our kernel that a tuner may try, the default first; `extras` as of `Call`, kind `body`,
+    `reading` or none."""
+    return [Config(0, *numbers) for numbers in _cuts(False, dim, itemsize, machine, extras, kind)]
 
 
 def backward_default(dim: int, itemsize: int, machine: Machine, *, extras: int = 0, kind: str = "") -> BackwardConfig:
@@ -180,6 +191,7 @@ def backward_candidates(
 ) -> list[BackwardConfig]:
     """The configs of our kernels that a tuner may try, the default first; `extras` as of `Call`.
 
-    kind   `packed` for packed sequences, `bias` for nothing but a bias beside a diagonal
+    kind   `packed` for packed sequences, `bias` for nothing but a bias beside a diagonal, `body` for functions of
+           scores, `reading` if these read tensors
     """
     return [BackwardConfig(0, *numbers) for numbers in _cuts(True, dim, itemsize, machine, extras, kind)]

@@ -6,8 +6,10 @@ from burn_kernels._triton import tl, triton
 from burn_kernels.attention.scores import (
     Draw,
     Head,
+    Place,
     Rule,
     beside,
+    block_at,
     drops,
     inverse,
     keys_of,
@@ -18,6 +20,7 @@ from burn_kernels.attention.scores import (
     sequence,
     tile,
 )
+from burn_kernels.prims import LOG2E
 from burn_kernels.products import continue_product, inner_products
 
 
@@ -30,7 +33,10 @@ def _attend(
     TYPE: tl.constexpr = at_head.v.dtype.element_ty
     PRECISION: tl.constexpr = FLAGS.PRECISION
     y, total, top = state
-    for start in tl.range(begin, end, COLS):
+    for step in tl.range(begin, end, COLS):
+        start = step
+        if FLAGS.SEEN is not None:
+            start = block_at(rule.place, step, FLAGS)
         at = start + tl.arange(0, COLS)
         k = tile(at_head.k, at, strides.k_seq, cols, sizes.dim, FLAGS, EDGE)
         mask, bias = None, None
@@ -58,14 +64,14 @@ def _attend(
 @triton.jit(do_not_specialize=["key", "stream", "last", "window"])
 def attention_forward(
     q_ptr, k_ptr, v_ptr, mask_ptr, bias_ptr, q_starts_ptr, k_starts_ptr, strides, sizes, scale2, scale, softcap, window,
-    key, stream, last, kept_scale, y_ptr, lse_ptr, y_steps,
+    key, stream, last, kept_scale, lists_ptr, captured, sinks_ptr, y_ptr, lse_ptr, y_steps,
     FLAGS: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr, PAST: tl.constexpr,
 ):  # fmt: skip
     """y and lse of a block of queries."""
     DIM: tl.constexpr = FLAGS.DIM
     blocks = tl.cdiv(sizes.seq_q, ROWS)
     block, which = tl.program_id(0) % blocks, (tl.program_id(0) // blocks).to(tl.int64)
-    if FLAGS.CAUSAL:  # the last queries see most: they begin first
+    if FLAGS.CAUSAL or FLAGS.SEEN is not None:  # the last queries see most, as a rule: they begin first
         block = blocks - 1 - block
     head, batch = placed(which, sizes.heads, blocks, bias_ptr, strides.bias_batch)
     q_begin, rows = sequence(q_starts_ptr, batch, sizes.seq_q)
@@ -89,20 +95,37 @@ def attention_forward(
     q = tile(q_ptr, row, strides.q_seq, rows, sizes.dim, FLAGS, True)
     top = tl.full((ROWS,), float("-inf"), tl.float32)
     total = tl.zeros((ROWS,), tl.float32)
+    if sinks_ptr is not None:
+        UNIT: tl.constexpr = 1.0 if v_ptr.dtype.element_ty == tl.float32 else LOG2E
+        top = tl.zeros((ROWS,), tl.float32) + tl.load(sinks_ptr + head).to(tl.float32) * UNIT
+        total += 1.0
     y = tl.zeros((ROWS, DIM), tl.float32)
     final = tl.minimum(first + ROWS, rows) - 1
     begin, end, whole, partial = keys_of(first, final, shift, cols, window, FLAGS, COLS)
     at_head = Head(k_ptr, v_ptr, mask_ptr, bias_ptr)
-    rule, draw = Rule(scale2, softcap, window, shift), Draw(key, stream, last, kept_scale)
+    place = Place(batch, head, captured, lists_ptr, 0)
+    rule, draw = Rule(scale2, softcap, window, shift, place), Draw(key, stream, last, kept_scale)
     state = y, total, top
+    if FLAGS.SEEN is not None:  # blocks of which the queries see all, then blocks of which they see some
+        lists_ptr += batch * strides.list_batch + head * strides.list_head + first // FLAGS.BLOCK * strides.list_line
+        full, part = tl.load(lists_ptr), tl.load(lists_ptr + 1)
+        rule = Rule(scale2, softcap, window, shift, Place(batch, head, captured, lists_ptr + 2, full))
+        state = _attend(
+            state, q, at_head, strides, sizes, row, 0, full * FLAGS.BLOCK, rows, cols, rule, draw, number,
+            FLAGS, COLS, False, 0,
+        )  # fmt: skip
+        rule = Rule(scale2, softcap, window, shift, Place(batch, head, captured, lists_ptr + 2 + full, part))
+        whole, partial, end = 0, 0, part * FLAGS.BLOCK
     if FLAGS.WINDOW:
         state = _attend(
             state, q, at_head, strides, sizes, row, begin, tl.minimum(whole, end), rows, cols, rule, draw, number,
             FLAGS, COLS, True, PAST,
         )  # fmt: skip
-    state = _attend(
-        state, q, at_head, strides, sizes, row, whole, partial, rows, cols, rule, draw, number, FLAGS, COLS, False, 0
-    )
+    if FLAGS.SEEN is None:
+        state = _attend(
+            state, q, at_head, strides, sizes, row, whole, partial, rows, cols, rule, draw, number, FLAGS, COLS,
+            False, 0,
+        )  # fmt: skip
     y, total, top = _attend(
         state, q, at_head, strides, sizes, row, partial, end, rows, cols, rule, draw, number, FLAGS, COLS, True, PAST
     )

@@ -17,9 +17,11 @@ from burn_kernels._triton import tl, triton
 from burn_kernels.attention.scores import (
     Draw,
     Head,
+    Place,
     Rule,
     base_of,
     beside,
+    block_at,
     drops,
     inverse,
     keys_of,
@@ -28,6 +30,7 @@ from burn_kernels.attention.scores import (
     queries_of,
     scores,
     sequence,
+    slopes_of,
     tile,
 )
 from burn_kernels.products import add_product, inner_products
@@ -65,7 +68,10 @@ def _over_keys(
     TYPE: tl.constexpr = at_head.k.dtype.element_ty
     PRECISION: tl.constexpr = FLAGS.PRECISION
     dq, total, off = state
-    for start in tl.range(begin, end, COLS):
+    for step in tl.range(begin, end, COLS):
+        start = step
+        if FLAGS.SEEN is not None:
+            start = block_at(rule.place, step, FLAGS)
         at = start + tl.arange(0, COLS)
         k = tile(at_head.k, at, strides.k_seq, cols, sizes.dim, FLAGS, EDGE)
         v = tile(at_head.v, at, strides.v_seq, cols, sizes.dim, FLAGS, EDGE)
@@ -85,8 +91,7 @@ def _over_keys(
             total += tl.sum(p, 1)
             off += tl.sum(slope, 1)
         else:
-            if rule.softcap is not None:
-                slope *= 1.0 - turned * turned
+            slope = slopes_of(slope, turned, rule, FLAGS)
             dq = add_product(slope.to(TYPE), k, dq, PRECISION)
     return dq, total, off
 
@@ -94,14 +99,15 @@ def _over_keys(
 @triton.jit(do_not_specialize=["key", "stream", "last", "window"])
 def queries_backward(
     q_ptr, k_ptr, v_ptr, mask_ptr, bias_ptr, q_starts_ptr, k_starts_ptr, strides, sizes, scale2, scale, softcap, window,
-    key, stream, last, kept_scale, dy_ptr, y_ptr, lse_ptr, base_ptr, delta_ptr, rest_ptr, dq_ptr, dy_steps, y_steps,
-    dq_steps, FLAGS: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr, SPLIT: tl.constexpr, PAST: tl.constexpr,
+    key, stream, last, kept_scale, lists_ptr, captured, dy_ptr, y_ptr, lse_ptr, base_ptr, delta_ptr, rest_ptr, dq_ptr,
+    dy_steps, y_steps, dq_steps, FLAGS: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr, SPLIT: tl.constexpr,
+    PAST: tl.constexpr,
 ):  # fmt: skip
     """dq and delta of a block of queries, and the base that the other kernels count weights from."""
     DIM: tl.constexpr = FLAGS.DIM
     blocks = tl.cdiv(sizes.seq_q, ROWS)
     block, which = tl.program_id(0) % blocks, (tl.program_id(0) // blocks).to(tl.int64)
-    if FLAGS.CAUSAL:
+    if FLAGS.CAUSAL or FLAGS.SEEN is not None:
         block = blocks - 1 - block
     head, batch = placed(which, sizes.heads, blocks, bias_ptr, strides.bias_batch)
     q_begin, rows = sequence(q_starts_ptr, batch, sizes.seq_q)
@@ -134,7 +140,16 @@ def queries_backward(
     begin, end, whole, partial = keys_of(first, final, shift, cols, window, FLAGS, COLS)
     total, off = tl.zeros((ROWS,), tl.float32), tl.zeros((ROWS,), tl.float32)
     at_head = Head(k_ptr, v_ptr, mask_ptr, bias_ptr)
-    rule, draw = Rule(scale2, softcap, window, shift), Draw(key, stream, last, kept_scale)
+    full = 0
+    if FLAGS.SEEN is not None:  # of float32 all blocks are taken for such as are seen in part
+        lists_ptr += batch * strides.list_batch + head * strides.list_head + first // FLAGS.BLOCK * strides.list_line
+        full, part = tl.load(lists_ptr), tl.load(lists_ptr + 1)
+        begin, whole, partial, end = 0, 0, full * FLAGS.BLOCK, (full + part) * FLAGS.BLOCK
+        lists_ptr += 2
+        place = Place(batch, head, captured, lists_ptr, full + part)
+    else:
+        place = Place(batch, head, captured, lists_ptr, 0)
+    rule, draw = Rule(scale2, softcap, window, shift, place), Draw(key, stream, last, kept_scale)
     if rest_ptr is not None:
         dq, total, off = _over_keys(
             (dq, total, off), q, dy, base, delta, at_head, strides, sizes, row, begin, end, rows, cols, rule, draw,
@@ -154,7 +169,7 @@ def queries_backward(
             (dq, total, off), q, dy, base, delta, at_head, strides, sizes, row, whole, partial, rows, cols, rule, draw,
             number, FLAGS, COLS, False, 0, False,
         )  # fmt: skip
-        begin = partial
+        begin = partial  # lists go on behind the blocks that are seen whole
     dq, _, _ = _over_keys(
         (dq, total, off), q, dy, base, delta, at_head, strides, sizes, row, begin, end, rows, cols, rule, draw, number,
         FLAGS, COLS, True, PAST, False,
@@ -180,6 +195,10 @@ def _over_queries(
     PRECISION: tl.constexpr = FLAGS.PRECISION
     dk, dv = state
     for first in tl.range(begin, end, ROWS):
+        there = True
+        if FLAGS.SEEN is not None:
+            there = first // FLAGS.BLOCK < rule.place.limit
+            first = block_at(rule.place, first, FLAGS)
         if ONE:  # the next head after so many steps
             step = (first - begin) // ROWS
             member = (step // steps).to(tl.int64)
@@ -198,6 +217,8 @@ def _over_queries(
         else:  # rows that are not there weigh nothing, as those of queries that see nothing
             base = tl.load(at_head.base + more + row, mask=row < rows, other=float("inf"))
             delta = tl.load(at_head.delta + more + row, mask=row < rows, other=0.0)
+        if FLAGS.SEEN is not None:  # a loop without a block reads one all the same, of which nothing counts
+            base = tl.where(there, base, float("inf"))
         mask, bias = None, None
         if at_head.mask is not None:
             at = at_head.mask + member * strides.mask_head
@@ -216,8 +237,7 @@ def _over_queries(
             kept = p * factor
         dv = add_product(kept.to(TYPE), dy, dv, PRECISION)
         slope = p * (rise - delta[None, :])
-        if rule.softcap is not None:
-            slope *= 1.0 - turned * turned
+        slope = slopes_of(slope, turned, rule, FLAGS)
         dk = add_product(slope.to(TYPE), q, dk, PRECISION)
     return dk, dv
 
@@ -225,13 +245,14 @@ def _over_queries(
 @triton.jit(do_not_specialize=["key", "stream", "last", "window"])
 def keys_backward(
     q_ptr, k_ptr, v_ptr, mask_ptr, bias_ptr, q_starts_ptr, k_starts_ptr, strides, sizes, scale2, scale, softcap, window,
-    key, stream, last, kept_scale, dy_ptr, base_ptr, delta_ptr, rest_ptr, dk_ptr, dv_ptr, dy_steps, dk_steps, dv_steps,
+    key, stream, last, kept_scale, lists_ptr, captured, dy_ptr, base_ptr, delta_ptr, rest_ptr, dk_ptr, dv_ptr, dy_steps,
+    dk_steps, dv_steps,
     FLAGS: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr, PAST: tl.constexpr, FULL: tl.constexpr,
     ONE: tl.constexpr,
 ):  # fmt: skip
     """dk and dv of a block of keys; by one loop over heads that share them and queries, if ONE, which takes fewer
     registers and a little longer."""
-    EDGE: tl.constexpr = FLAGS.CAUSAL or FLAGS.WINDOW
+    EDGE: tl.constexpr = FLAGS.CAUSAL or FLAGS.WINDOW or FLAGS.SEEN is not None
     DIM: tl.constexpr = FLAGS.DIM
     blocks = tl.cdiv(sizes.seq_k, COLS)  # under a diagonal the first keys are seen most, and begin first
     block, which = tl.program_id(0) % blocks, (tl.program_id(0) // blocks).to(tl.int64)
@@ -269,7 +290,7 @@ def keys_backward(
     if ONE:
         members, steps = 1, tl.cdiv(end - begin, ROWS)
         end = begin + sizes.group * steps * ROWS
-    rule, draw = Rule(scale2, softcap, window, shift), Draw(key, stream, last, kept_scale)
+    draw = Draw(key, stream, last, kept_scale)
     for member in tl.range(0, members):
         head = kv_head * sizes.group + member
         number = batch * sizes.number_batch + head * sizes.number_head + q_begin
@@ -282,6 +303,22 @@ def keys_backward(
         if bias_ptr is not None:
             bias_at = bias_ptr + head * strides.bias_head
         at_head = Queries(q_at, dy_at, base_ptr + number, delta_ptr + number, rest_at, mask_at, bias_at)
+        place = Place(batch, head, captured, lists_ptr, 0)
+        if FLAGS.SEEN is not None:
+            lines = lists_ptr + batch * strides.list_batch + head * strides.list_head
+            lines += start // FLAGS.BLOCK * strides.list_line
+            full, part = tl.load(lines), tl.load(lines + 1)
+            whole = Rule(scale2, softcap, window, shift, Place(batch, head, captured, lines + 2, full))
+            end = tl.maximum(full * FLAGS.BLOCK, 1)
+            tl.assume(end > 0)
+            dk, dv = _over_queries(
+                (dk, dv), k, v, at_head, strides, dy_steps, sizes, start, col, 0, end, rows, cols, whole, draw, number,
+                steps, FLAGS, ROWS, COLS, False, PAST=PAST, FULL=FULL, ONE=ONE,
+            )  # fmt: skip
+            place = Place(batch, head, captured, lines + 2 + full, part)
+            end = tl.maximum(part * FLAGS.BLOCK, 1)
+            tl.assume(end > 0)
+        rule = Rule(scale2, softcap, window, shift, place)
         dk, dv = _over_queries(
             (dk, dv), k, v, at_head, strides, dy_steps, sizes, start, col, begin, end, rows, cols, rule, draw, number,
             steps, FLAGS, ROWS, COLS, EDGE, PAST=PAST, FULL=FULL, ONE=ONE,
@@ -299,7 +336,7 @@ def keys_backward(
 @triton.jit(do_not_specialize=["key", "stream", "last", "window"])
 def bias_backward(
     q_ptr, k_ptr, v_ptr, mask_ptr, bias_ptr, q_starts_ptr, k_starts_ptr, strides, sizes, scale2, scale, softcap, window,
-    key, stream, last, kept_scale, dy_ptr, base_ptr, delta_ptr, rest_ptr, db_ptr, dy_steps, shape,
+    key, stream, last, kept_scale, lists_ptr, captured, dy_ptr, base_ptr, delta_ptr, rest_ptr, db_ptr, dy_steps, shape,
     FLAGS: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr, ONE_ROW: tl.constexpr, ONE_COL: tl.constexpr,
     PAST: tl.constexpr, FULL: tl.constexpr, EACH: tl.constexpr,
 ):  # fmt: skip
@@ -332,7 +369,7 @@ def bias_backward(
         seen = tl.maximum(0, tl.minimum(tiles, tl.cdiv(first_row + ROWS + shift, COLS) - first_tile))
     bias_ptr += own_batch.to(tl.int64) * strides.bias_batch + own_head.to(tl.int64) * strides.bias_head
     db_ptr += (own_batch.to(tl.int64) * shape.db_heads + own_head) * shape.db_rows * shape.db_cols
-    rule, draw = Rule(scale2, softcap, window, shift), Draw(key, stream, last, kept_scale)
+    rule, draw = Rule(scale2, softcap, window, shift, None), Draw(key, stream, last, kept_scale)
     db = tl.zeros((ROWS, COLS), tl.float32)
     for step in tl.range(0, seen * members):
         own_col, member = first_tile + step // members, step % members

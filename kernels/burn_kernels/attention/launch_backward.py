@@ -87,7 +87,7 @@ def backward(
     """
     call = call_of(q, k, v, mask, bias, references.rule_of("attention backward", q, **options))
     outputs = Outputs(lines(dy), lines(y), lse.contiguous())
-    return _run("attention backward", call, outputs, bias if bias_gradient else None, deterministic, config)
+    return run_backward("attention backward", call, outputs, bias if bias_gradient else None, deterministic, config)
 
 
 @launcher(
@@ -116,7 +116,7 @@ def backward_packed(
     rule = references.rule_of(op, q, **options)
     call = packed_call_of(q, k, v, (q_starts, k_starts), (longest_q, longest_k), rule)
     outputs = Outputs(lines(dy).transpose(0, 1)[None], lines(y).transpose(0, 1)[None], lse.contiguous())
-    dq, dk, dv, _ = _run(op, call, outputs, None, True, config)
+    dq, dk, dv, _ = run_backward(op, call, outputs, None, True, config)
     return dq[0].transpose(0, 1), dk[0].transpose(0, 1), dv[0].transpose(0, 1)
 
 
@@ -128,9 +128,10 @@ class Outputs(NamedTuple):
     lse: torch.Tensor
 
 
-def _run(
+def run_backward(
     op: str, call: Call, outputs: Outputs, bias: torch.Tensor | None, deterministic: bool, config: BackwardConfig | None
 ) -> Gradients:
+    """The gradients of a call; that of the bias is as `bias`, None without."""
     q, k, v, rule = call.q, call.k, call.v, call.rule
     references.check_dim(op, q)
     if call.bias is not None:
@@ -139,7 +140,7 @@ def _run(
     if call.empty:
         return room_like(q).zero_(), room_like(k).zero_(), room_like(v).zero_(), None if db is None else db.zero_()
     dy, y, lse = outputs
-    kind = _kind(call.q_starts is not None, call.bias is not None, call.extras)
+    kind = call.body.kind if call.body else _kind(call.q_starts is not None, call.bias is not None, call.extras)
     ours = functools.partial(
         backward_default, q.shape[3], q.element_size(), machine_of(q), extras=call.extras, kind=kind
     )
@@ -161,16 +162,18 @@ def _run(
         sizes = {"ROWS": config.owned, "COLS": config.step, "PAST": call.past(config.step)}
         launch(queries_backward, grid, q, *arguments, **before, **sizes, SPLIT=split)
         grid = (ceil_div(call.seq_k, config.owned) * call.batch * k.shape[1],)
+        operands = call.arguments(columns=True)
         arguments = (*operands, dy, base, delta, rest, dk, dv, steps[0], call.steps(dk), call.steps(dv))
         step, past = config.turned or config.step, call.past(config.owned)
         one = machine_of(q).arch == 90 and rest is None and 64 < q.shape[3] <= 128 and q.shape[1] > k.shape[1]
+        one = one and call.body is None
         sizes = {"ROWS": step, "COLS": config.owned, "PAST": past, "FULL": call.full(step), "ONE": one}
         launch(keys_backward, grid, q, *arguments, **shared, **sizes)
         if db is not None:
             _bias(call, (dy, base, delta, rest), db, config, shared)
         return dq, dk, dv
 
-    if config is None and (recorded() is not None or not q.is_cuda):
+    if config is None and (recorded() is not None or not q.is_cuda or call.body is not None):
         config = ours()
     return *CHOICE.run(q, config, (*call.facts(), deterministic, bias is not None), run), db
 

@@ -38,6 +38,9 @@ class Strides(NamedTuple):
     bias_head: int
     bias_row: int
     bias_col: int
+    list_batch: int = 0
+    list_head: int = 0
+    list_line: int = 0
 
 
 class Steps(NamedTuple):
@@ -73,6 +76,12 @@ class Flags(NamedTuple):
     PRECISION: str
     DIM: int
     EVEN: bool
+    SCORE: object = None
+    """The user's function of a score; None where there is none, so for SLOPE, its derivative, and SEEN."""
+    SLOPE: object = None
+    SEEN: object = None
+    BLOCK: int = 0
+    """Positions of a block of the lists of `attention.modified`."""
 
 
 class Rule(NamedTuple):
@@ -82,6 +91,20 @@ class Rule(NamedTuple):
     softcap: object
     window: object
     shift: object
+    place: object
+
+
+class Place(NamedTuple):
+    """The batch entry and the head of a program, and what users' functions read; in kernels.
+
+    listed and limit say which blocks a loop visits, and how many, where it visits few.
+    """
+
+    batch: object
+    head: object
+    captured: object
+    listed: object
+    limit: object
 
 
 class Draw(NamedTuple):
@@ -176,6 +199,23 @@ def queries_of(first, last, shift, length, window, FLAGS: tl.constexpr, BLOCK: t
     return begin, tl.maximum(end, begin)
 
 
+@triton.jit
+def block_at(place, step, FLAGS: tl.constexpr):
+    """The position at which a loop is after `step` positions of listed blocks."""
+    number = step // FLAGS.BLOCK
+    return tl.load(place.listed + number, mask=number < place.limit, other=0) * FLAGS.BLOCK + step % FLAGS.BLOCK
+
+
+@triton.jit
+def slopes_of(slope, turned, rule, FLAGS: tl.constexpr):
+    """The gradient of products scaled, from that of scores."""
+    if FLAGS.SLOPE is not None:
+        slope *= turned
+    elif rule.softcap is not None:
+        slope *= 1.0 - turned * turned
+    return slope
+
+
 # -- scores ------------------------------------------------------------------------------------------
 @triton.jit
 def power(x, TYPE: tl.constexpr):
@@ -188,11 +228,24 @@ def power(x, TYPE: tl.constexpr):
 
 
 @triton.jit
+def quick_tanh(x):
+    """tanh, right to 1e-7, not to the last place: what is added to a score's own rounding is less than that."""
+    return 1.0 - 2.0 / (tl.exp2(x * (2.0 * LOG2E)) + 1.0)
+
+
+@triton.jit
+def whole_remainder(x, y):
+    """x - floor(x / y) * y of whole numbers: it has the sign of y."""
+    rest = x % y
+    return tl.where((rest != 0) & ((rest < 0) != (y < 0)), rest + y, rest)
+
+
+@triton.jit
 def _tanh(x, TYPE: tl.constexpr):
     if TYPE == tl.float32:
         y = tanh(x)
-    else:  # right to 1e-7, not to the last place: what is added to a score's own rounding is less than that
-        y = 1.0 - 2.0 / (tl.exp2(x * (2.0 * LOG2E)) + 1.0)
+    else:
+        y = quick_tanh(x)
     return y
 
 
@@ -221,7 +274,13 @@ def scores(s, mask, bias, base, row, col, cols, rule, TYPE: tl.constexpr, FLAGS:
     the softcap's tanh gave, 0 without one.  `mask` and `bias` are the tiles beside it, or None."""
     UNIT: tl.constexpr = 1.0 if TYPE == tl.float32 else LOG2E
     turned = 0.0
-    if rule.softcap is not None:
+    if FLAGS.SCORE is not None:
+        place = rule.place
+        natural = s * rule.scale
+        s = FLAGS.SCORE(natural, place.batch, place.head, row, col, place.captured) * UNIT
+        if FLAGS.SLOPE is not None:
+            turned = FLAGS.SLOPE(natural, place.batch, place.head, row, col, place.captured)
+    elif rule.softcap is not None:
         turned = _tanh(s * rule.scale, TYPE)
         s = turned * (rule.softcap * UNIT)
     else:
@@ -232,7 +291,10 @@ def scores(s, mask, bias, base, row, col, cols, rule, TYPE: tl.constexpr, FLAGS:
         if bias is not None:
             s += bias.to(tl.float32) * UNIT
         if base is not None:
-            s -= base
+            if FLAGS.SCORE is not None:  # of rows that are not there a function may make an infinity, or NaN
+                s = tl.where(base == float("inf"), float("-inf"), s - base)
+            else:
+                s -= base
     if mask is not None:
         s = tl.where(mask != 0, s, float("-inf"))
     if EDGE:
@@ -243,6 +305,9 @@ def scores(s, mask, bias, base, row, col, cols, rule, TYPE: tl.constexpr, FLAGS:
             seen = seen & (col < row + rule.shift + rule.window)
         if FLAGS.WINDOW:
             seen = seen & (col > row + rule.shift - rule.window)
+        if FLAGS.SEEN is not None:
+            place = rule.place
+            seen = seen & FLAGS.SEEN(place.batch, place.head, row, col, place.captured)
         s = tl.where(seen, s, float("-inf"))
     return s, turned
 

@@ -19,6 +19,7 @@ from burn_torch.backend.libtorch.attached.rows import ROWS
 from burn_torch.backend.libtorch.forms.numbers import FORMS, RUN_TIME, DeviceForm, keyed
 from burn_torch.backend.libtorch.forms.updates import UPDATES, writing
 from burn_torch.backend.libtorch.generated.anchors import anchor_form, anchor_kernel
+from burn_torch.backend.libtorch.generated.attention_kernels import MODIFIED, modified_attention
 from burn_torch.backend.libtorch.generated.triton_kernels import fused_kernel, held_form
 from burn_torch.core.distribution import check_probability
 from burn_torch.core.dtype import DType
@@ -201,6 +202,8 @@ def attached(call: Call) -> Candidate | None:
         return fused_kernel(call)
     if call.op in (product, convolution):
         return anchor_kernel(call)
+    if call.op in MODIFIED:
+        return modified_attention(call)
     make = _ATTACHED.get(call.op.name)
     if make is None or not _place(call).startswith("cuda") or not _has_triton():
         return None
