@@ -6,25 +6,25 @@
     full     as on, but at the first use, and every candidate to the last round
 
 The level is that of the process: autograd runs backwards on threads of its own, and they must choose alike.
-`BURN_KERNELS_AUTOTUNE` names the first one.  In deterministic mode (torch's, or `deterministic(True)`) nothing is
-measured, and only a lockfile can choose anything but the default: bits must not depend on timings.
+`BURN_KERNELS_AUTOTUNE` names the first one, or a file does: see `settings`.  In deterministic mode (torch's, or
+`deterministic(True)`) nothing is measured, and only a lockfile chooses anything but the default: bits must not depend
+on timings.
 """
 
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Callable, Iterator
 
 import torch
 
 from burn_kernels.arguments import checked
+from burn_kernels.autotune.settings import setting
 from burn_kernels.errors import KernelArgumentError
 
 __all__ = ["EPOCH", "LEVELS", "deterministic", "is_deterministic", "level", "set_level", "using"]
 
 LEVELS = ("off", "cached", "on", "full")
-VARIABLE = "BURN_KERNELS_AUTOTUNE"
 
 EPOCH = [0]
 """Counts how often all decisions were forgotten, or another selector made them."""
@@ -37,11 +37,12 @@ _watchers: list[Callable[[], None]] = []
 def level() -> str:
     """The level that holds now.
 
-    Raises: KernelArgumentError if BURN_KERNELS_AUTOTUNE names none.
+    Raises: KernelArgumentError if BURN_KERNELS_AUTOTUNE, or `burn.toml`, names none.
     """
     global _level
     if _level is None:
-        _level = _require_choice(os.environ.get(VARIABLE) or "cached", f"{VARIABLE}=")
+        name, source = setting("level")
+        _level = _require_choice(name or "cached", source)
     return _level
 
 

@@ -26,6 +26,7 @@ from burn_kernels.autotune.errors import AutotuneWarning, CandidateError, Lockfi
 from burn_kernels.autotune.key import Candidate, Device, Facts, device_of, software
 from burn_kernels.autotune.lockfile import Lockfile, Pin
 from burn_kernels.autotune.race import ranking
+from burn_kernels.autotune.settings import setting
 from burn_kernels.autotune.store import FILE, Fault, Place, Store, cache_folder, merged
 from burn_kernels.autotune.tuner import Budget, is_sticky, measure
 from burn_kernels.errors import KernelError, KernelLimitError
@@ -37,7 +38,6 @@ __all__ = ["Decision", "Selector", "current", "lock", "still", "unlock"]
 
 R = TypeVar("R")
 
-LOCK_VARIABLE, LOCK_MODE_VARIABLE = "BURN_KERNELS_LOCK", "BURN_KERNELS_LOCK_MODE"
 MOST_KNOWN = 8192
 """Problems that are remembered; past it all are forgotten, and their keys looked up again."""
 SECOND_USE = 2
@@ -402,9 +402,9 @@ def current() -> Selector:
             if _selector is None:
                 selector = Selector(Store(_store_path()))
                 levels.level()
-                named = os.environ.get(LOCK_VARIABLE)
+                named, _ = setting("lock")
                 if named:
-                    selector.lockfile = Lockfile(Path(named), os.environ.get(LOCK_MODE_VARIABLE) or "append")
+                    selector.lockfile = Lockfile(Path(named), setting("lock_mode")[0] or "append")
                 _selector = selector
     return _selector
 
