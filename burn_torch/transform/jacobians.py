@@ -15,9 +15,12 @@ from burn_torch.backend.autodiff.tape import next_id
 from burn_torch.core.checking import checked
 from burn_torch.core.dtype import DType
 from burn_torch.core.errors import ArgumentError, AutodiffError
+from burn_torch.module.tree import Tree
 from burn_torch.tensor import Tensor
-from burn_torch.transform.arguments import Lifted, differentiated, lowered, mapped
+from burn_torch.tensor.compound import Compound
+from burn_torch.transform.arguments import Lifted, below, differentiated, lowered, mapped
 from burn_torch.transform.differentiation import grad, named, number_of
+from burn_torch.transform.flatten import opened
 from burn_torch.transform.linearization import tangent_of, with_aux
 from burn_torch.transform.per_sample import tell_of_loops
 from burn_torch.transform.structure import Argument, Function
@@ -43,7 +46,8 @@ def jacrev(fn: Function, argnums: Argnums = 0, has_aux: bool = False, chunk_size
     with the axes of the output in front, zeros where fn does not read them, None for outputs that are no floats.
     For fewer outputs than inputs; `jacfwd` is for fewer inputs.  fn runs once.
 
-    Raises: AutodiffError for a function without float results; DTypeError for integers that are differentiated.
+    Raises: AutodiffError for a function without float results, or with complex or sparse ones; DTypeError for integers
+        that are differentiated.
     PyTorch: torch.func.jacrev.  JAX: jax.jacrev.
     """
     return _jacobian("jacrev", _rows, fn, argnums, has_aux, chunk_size)
@@ -162,6 +166,7 @@ def _jacobian(
 
 def _float_results(what: str, outputs: Argument) -> list[Tensor]:
     tensors: list[Tensor] = []
+    _refuse_compound(what, outputs, "outputs")
 
     def note(y: Argument, path: str) -> object:
         if isinstance(y, Tensor) and y.dtype.is_float:
@@ -177,6 +182,20 @@ def _float_results(what: str, outputs: Argument) -> list[Tensor]:
         expected="a float tensor, or a container of them",
         mend="return what is to be differentiated; return (outputs, more) with has_aux=True",
     )
+
+
+def _refuse_compound(what: str, outputs: Argument, path: str) -> None:
+    """Raises: AutodiffError for a complex or a sparse result: with derivatives for its parts it would be none."""
+    if isinstance(outputs, Compound):
+        raise AutodiffError(
+            f"{what}: a result that is made of several tensors has a derivative for each of them",
+            given=f"a {type(outputs).__name__} at {path}",
+            expected="tensors",
+            mend="return what it is made of, (z.real, z.imag) of complex numbers",
+        )
+    parts = None if isinstance(outputs, Tensor | Tree) else opened(outputs)
+    for name, item in zip(*parts, strict=True) if parts is not None else ():
+        _refuse_compound(what, item, below(path, outputs, name))
 
 
 def _identity(base: Backend, like: Tensor, first: int, end: int) -> Tensor:

@@ -10,6 +10,7 @@ from burn_torch.core.dtype import DType
 from burn_torch.core.errors import ArgumentError
 from burn_torch.core.frames import told
 from burn_torch.tensor import PadMode, Tensor
+from burn_torch.tensor.apply import widen
 from burn_torch.vision._images import require_floats, require_images
 from burn_torch.vision.color import hsv2rgb, rgb2gray, rgb2hsv
 from burn_torch.vision.filters import filter2d
@@ -48,11 +49,12 @@ def adjust_saturation(images: Tensor, factor: float | Tensor) -> Tensor:
 
 
 def adjust_hue(images: Tensor, turn: float | Tensor) -> Tensor:
-    """Hues turned by a part of the circle, from -0.5 to 0.5.  torchvision: adjust_hue."""
+    """Hues turned by a part of the circle, from -0.5 to 0.5; of half types in float32.  torchvision: adjust_hue."""
     _require(images, 3)
-    hsv = rgb2hsv(images)
-    turned = Tensor.cat([hsv.narrow(1, 0, 1) + turn * 360.0, hsv.narrow(1, 1, 2)], 1)
-    return hsv2rgb(turned).clamp(0.0, 1.0)
+    hsv = rgb2hsv(widen(images))
+    angle = (turn.cast(hsv.dtype) if isinstance(turn, Tensor) else turn) * 360.0
+    turned = Tensor.cat([hsv.narrow(1, 0, 1) + angle, hsv.narrow(1, 1, 2)], 1)
+    return hsv2rgb(turned).clamp(0.0, 1.0).cast(images.dtype)
 
 
 def adjust_sharpness(images: Tensor, factor: float | Tensor) -> Tensor:

@@ -13,6 +13,7 @@ import torch
 from torch import func
 
 from burn_torch import (
+    ComplexTensor,
     Device,
     Distribution,
     Tensor,
@@ -254,6 +255,8 @@ def test_errors_say_what_does_not_fit() -> None:
             transform(lambda x: ())(x)
         with pytest.raises(ArgumentError, match=said("a chunk has one row or more", "chunk_size 0")):
             transform(lambda x: x, chunk_size=0)
+        with pytest.raises(AutodiffError, match=said("made of several tensors", "a ComplexTensor at outputs.0.")):
+            transform(lambda x: (ComplexTensor(x, x), x))(x)
         with pytest.raises(AutodiffError, match="did not return a pair"):
             transform(lambda x: x, has_aux=True)(x)
     with pytest.raises(AutodiffError, match=said("hessian.<lambda>.: the function did not return one number")):

@@ -10,7 +10,7 @@ import torch
 from scipy import stats
 
 import burn_torch
-from burn_torch import ArgumentError, Device, DTypeError, ShapeError, StepScope, Tensor, vision
+from burn_torch import ArgumentError, Device, DType, DTypeError, ShapeError, StepScope, Tensor, vision
 from burn_torch.vision._draws import Draws
 
 DEVICES = [Device.cpu(), Device.ndarray()]
@@ -229,3 +229,11 @@ def test_what_cannot_be_drawn_is_refused() -> None:
     ):
         with pytest.raises(error, match=words):
             call()
+
+
+@pytest.mark.parametrize("dtype", [DType.F16, DType.BF16])
+def test_hues_of_half_types_are_turned_in_float32(dtype: DType, seed) -> None:
+    images = Tensor.from_data(drawn(seed, 4, 3, 5, 5), Device.cpu()).cast(dtype)
+    turned = vision.adjust_hue(images, 0.3).cast(DType.F64)
+    expected = vision.adjust_hue(images.cast(DType.F64), 0.3)
+    assert np.abs(np.asarray(turned) - np.asarray(expected)).max() <= {DType.F16: 2e-3, DType.BF16: 1e-2}[dtype]
