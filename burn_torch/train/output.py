@@ -260,5 +260,5 @@ def _of_classes(output: Tensor, targets: Tensor) -> ConfusionStatsInput:
     items, classes = targets.spec.numel, output.shape[-1]
     labels = targets.reshape(items)
     column = labels.cast(DType.I64).reshape(items, 1)
-    one_hot = column.equal(1) if classes == 1 else column.equal(Tensor.arange(classes, labels.device))
+    one_hot = column.equal(1) if classes == 1 else column.equal(Tensor.arange(classes, (labels.device, column.dtype)))
     return ConfusionStatsInput(output.reshape(items, classes), one_hot, labels)

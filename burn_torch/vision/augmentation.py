@@ -68,7 +68,8 @@ def random_crop(
 
 def _windows(x: Tensor, dim: int, first: Tensor, size: int) -> Tensor:
     """`size` elements along an axis from an index of each image on."""
-    steps = Tensor.arange(size, x.device.no_grad()).reshape((1, 1, size, 1) if dim == 2 else (1, 1, 1, size))
+    steps = Tensor.arange(size, (x.device.no_grad(), first.dtype))
+    steps = steps.reshape((1, 1, size, 1) if dim == 2 else (1, 1, 1, size))
     shape = (*x.shape[:dim], size, *x.shape[dim + 1 :])
     return x.gather(dim, (first + steps).expand(shape))
 

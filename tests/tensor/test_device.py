@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from burn_torch import Device, DType, Tensor, compile
+from burn_torch import Device, DType, Tensor, compile, vision
 from burn_torch.core.data import TensorData
 from burn_torch.core.errors import ArgumentError, DeviceError, DTypeError
 from burn_torch.nn import LinearConfig
@@ -18,7 +18,11 @@ from burn_torch.tensor import (
     GradientCheckpointingStrategy,
     ThroughputKey,
     device_settings,
+    linalg,
 )
+from burn_torch.train import ClassificationOutput
+from burn_torch.train.metric import AccuracyMetric, PrecisionMetric, RecallMetric, TopKAccuracyMetric
+from burn_torch.train.metric.base import MetricMetadata
 
 
 @pytest.fixture
@@ -48,6 +52,18 @@ def test_default_types_are_chosen_once_for_all_stacks_of_a_place() -> None:
     assert Tensor.zeros((2,), (device, DType.F16)).dtype is DType.F16
     with pytest.raises(DeviceError, match=r"are fixed(.|\n)*after it was configured(.|\n)*where the program starts"):
         Device.cpu().configure(DeviceConfig(float=DType.F16))
+
+
+@pytest.mark.usefixtures("fresh_places")
+def test_what_the_library_counts_by_itself_fits_beside_any_default_type() -> None:
+    device = Device.cpu()
+    device.configure(DeviceConfig(float=DType.F16, int=DType.I32))
+    scores, labels = Tensor.from_data(np.eye(4, dtype=np.float32), device), Tensor.from_data(np.arange(4), device)
+    for metric in (AccuracyMetric(), TopKAccuracyMetric(2), PrecisionMetric.multiclass(1), RecallMetric.multiclass(2)):
+        metric.update(ClassificationOutput(scores.sum(), scores, labels), MetricMetadata.fake())
+    images = Tensor.from_data(np.zeros((2, 3, 6, 6)), device)
+    assert vision.random_crop(images, (3, 3), 1).shape == (2, 3, 3, 3)
+    assert linalg.matrix_rank(scores).dtype is DType.I64
 
 
 def test_types_are_fixed_by_the_first_value_that_is_made_with_one() -> None:

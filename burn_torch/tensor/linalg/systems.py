@@ -131,7 +131,7 @@ def matrix_rank(x: Tensor, rtol: float | None = None) -> Tensor:
 def _count_above(values: Tensor, cut: float) -> Tensor:
     if not values.shape[-1]:
         return values.cast(DType.I64).sum_dim(-1).squeeze_dim(-1)
-    return values.greater(values.max_dim(-1) * cut).int().sum_dim(-1).squeeze_dim(-1)
+    return values.greater(values.max_dim(-1) * cut).cast(DType.I64).sum_dim(-1).squeeze_dim(-1)
 
 
 class LeastSquares(NamedTuple):

@@ -48,7 +48,9 @@ class TopKAccuracyMetric(NumericMetric):
         of_target = scores.gather(1, column)
         # not <= rather than >: a score that is NaN is ahead of every other, and has none behind it
         ahead = scores.lower_equal(of_target).bool_not()
-        first = scores.equal(of_target).bool_and(Tensor.arange(scores.shape[-1], scores.device).lower(column))
+        first = scores.equal(of_target).bool_and(
+            Tensor.arange(scores.shape[-1], (scores.device, column.dtype)).lower(column)
+        )
         rank = ahead.bool_or(first).int().sum_dim(1).squeeze_dim(1)
         right = rank.lower(self.k).bool_and(exists)
         return percent_right(right, targets, self.pad_token)

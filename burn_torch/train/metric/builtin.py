@@ -6,7 +6,6 @@ import math
 from typing import Self, final
 
 from burn_torch.core.checking import checked
-from burn_torch.core.dtype import DType
 from burn_torch.core.errors import ConfigError
 from burn_torch.tensor import Tensor
 from burn_torch.train.metric._tensors import changed, fitting_scores, not_padding, on_leaf
@@ -62,7 +61,8 @@ class AccuracyMetric(NumericMetric):
         """How many items are right, of how many."""
         values = adapt(item, AccuracyInput, "AccuracyMetric")
         scores, targets = fitting_scores("AccuracyMetric", values.outputs, values.targets)
-        right = scores.argmax(-1).reshape(targets.shape).equal(targets.cast(DType.I64))
+        best = scores.argmax(-1).reshape(targets.shape)
+        right = best.equal(targets.cast(best.dtype))
         return percent_right(right, targets, self.pad_token)
 
 

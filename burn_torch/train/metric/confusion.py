@@ -86,7 +86,7 @@ class DecisionRule:
         k, classes = int(self.limit), scores.shape[-1]
         require_classes("DecisionRule.TopK", k, classes)
         best = scores.argmax(-1) if k == 1 else scores.argsort_descending(-1).narrow(-1, 0, k)
-        decided = best.unsqueeze_dim(-1).equal(Tensor.arange(classes, scores.device))
+        decided = best.unsqueeze_dim(-1).equal(Tensor.arange(classes, (scores.device, best.dtype)))
         return decided.any_dim(1).squeeze_dim(1)
 
     def __str__(self) -> str:
