@@ -12,7 +12,7 @@ import numpy as np
 
 from burn_torch.core.data import TensorData
 from burn_torch.core.dtype import DType
-from burn_torch.core.errors import OnnxError, TraceError
+from burn_torch.core.errors import ArgumentError, DTypeError, OnnxError, ShapeError, TraceError
 from burn_torch.onnx.operators.axes import Ints, axis_of, ints, malformed
 from burn_torch.onnx.operators.registry import HOST, Condition, Host, Outputs, Sequence, on_host, operator, read
 from burn_torch.onnx.operators.shape import concat, slice_of, split, squeeze, unsqueeze
@@ -118,7 +118,7 @@ def _roll_loop(
         return None
     device, stacks = like.device, outputs - len(carried)
     start = _tensors(carried, like)
-    with suppress(TraceError):
+    with suppress(ArgumentError, DTypeError, ShapeError, TraceError):
         if stacks:
             if isinstance(trips, Tensor) or trips is None or not (condition is None or _always(condition)):
                 return None
@@ -225,7 +225,7 @@ def _roll_scan(
         results = _tensors(body(*before, *parts), like)
         return results[: len(before)], results[len(before) : len(before) + len(ways)]
 
-    with suppress(TraceError):
+    with suppress(ArgumentError, DTypeError, ShapeError, TraceError):
         last, series = roller.scan(step, _tensors(state, like), columns, 0, columns[0].shape[0], False)
         turned = [y.flip([0]) if back else y for y, back in zip(series, ways, strict=True)]
         return (*last, *(y.movedim(0, axis_of(at, y.ndim)) for y, at in zip(turned, places, strict=True)))
