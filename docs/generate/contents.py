@@ -15,6 +15,7 @@ BLOCKS = (
     "tensor",
     "linalg",
     "signal",
+    "irregular",
     "autodiff",
     "module",
     "nn",
