@@ -13,6 +13,7 @@ from burn_torch.nn.bilinear import *
 from burn_torch.nn.conv import *
 from burn_torch.nn.conv_transpose import *
 from burn_torch.nn.cross_attention import *
+from burn_torch.nn.decoding_cache import *
 from burn_torch.nn.deform_conv import *
 from burn_torch.nn.distances import *
 from burn_torch.nn.dropout import *

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import final
 
 from burn_torch.config import Config
+from burn_torch.core.errors import ConfigError
 from burn_torch.module import Content, Module
 from burn_torch.module.initializer import Initializer
-from burn_torch.nn._attention import attend, attention_weights, joint_mask, read_values, split_heads
+from burn_torch.nn._attention import attend, attention_weights, join_heads, joint_mask, read_values, split_heads
 from burn_torch.nn._layer import KAIMING, Rules, noting_layer, require_ndim
 from burn_torch.nn.attention_cache import MhaCache, positions_from
+from burn_torch.nn.decoding_cache import DecodingCache
 from burn_torch.nn.dropout import Dropout, DropoutConfig
 from burn_torch.nn.linear import Linear, LinearConfig
 from burn_torch.tensor import Device, Tensor
@@ -175,6 +178,37 @@ class MultiHeadAttention(Module):
         weights = self._weights(query, key, mask)
         cache.positions += input.query.shape[1]
         return MhaOutput(weights, self.output.forward(read_values(weights, value)))
+
+    @noting_layer
+    def decode(
+        self,
+        x: Tensor,
+        cache: DecodingCache,
+        score: Callable[..., Tensor] | None = None,
+        *,
+        sinks: Tensor | None = None,
+    ) -> tuple[Tensor, DecodingCache]:
+        """Self-attention of new positions over a cache of fixed size: what they read, and the cache with them.
+
+        Each sees what the cache held, itself, and what came before it in x; no size changes from call to call, so one
+        compiled program serves every token.  Weights are not dropped.  A score function and sinks are those of
+        `flex.flex_attention`.
+
+        Shapes: x (batch, new, d_model) -> the same; the cache has n_heads heads of d_k columns.
+        Raises: ConfigError of a quiet softmax, which has a sink of 0 of its own.
+        """
+        if self.quiet_softmax:
+            raise ConfigError(
+                "MultiHeadAttention: a quiet softmax does not decode over a cache of fixed size",
+                given="quiet_softmax True",
+                expected="quiet_softmax False",
+                mend="forward_next(input, MhaCache.autoregressive()) computes it",
+            )
+        require_ndim(x, self, "(batch, seq, d_model)")
+        query = split_heads(self.query.forward(x), self.n_heads)
+        held = cache.append(self._keys(x), self._values(x))
+        read = held.attend(query, score, sinks=sinks, scale=self._scale)
+        return self.output.forward(join_heads(read)), held
 
     @property
     def _scale(self) -> float:
