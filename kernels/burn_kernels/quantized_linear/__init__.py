@@ -91,9 +91,9 @@ def _shapes(rows: int, bits: int, itemsize: int, machine: Machine) -> list[tuple
         one = [(1, 64, line, 4, 3), (1, 128, line // 2, 4, 4)]
         return (one if rows == 1 else []) + [(min(few, 64), 32, 64, 4, 2), (16, 64, 64, 4, 2), (16, 32, 32, 4, 2)]
     if rows <= 64:
-        near = [(few, 128, line, 4, 2), (few, 64, line, 4, 4)]
+        near = [(few, 128, line, 4, 2), (few, 128, line, 4, 4)]
         near = near if bits == 4 else near[::-1]
-        return [*near, (few, 128, line, 4, 4), (few, 64, 2 * line, 8, 4), (few, 128, 2 * line, 8, 2)]
+        return [*near, (few, 64, line, 4, 4), (few, 64, 2 * line, 8, 4), (few, 128, 2 * line, 8, 2)]
     tall = 128 if rows <= 128 or int(machine.arch) < 90 else 256
     near = [(tall, 64, 64, 4, 3), (tall, 64, 64, 8, 3)]
     return [*(near if bits == 4 else near[::-1]), (128, 128, 64, 4, 4), (128, 64, 128, 4, 4), (128, 64, 64, 4, 4)]
@@ -197,7 +197,8 @@ def forward(
 
     def run(config: Config) -> None:
         machine = machine_of(x)
-        kernel: Any = one_row if config.block_m == 1 else few_rows if config.block_m <= 64 and per > 1 else tiles
+        few = config.block_m <= 64 and per > 1 and x.element_size() == 2
+        kernel: Any = one_row if config.block_m == 1 else few_rows if few else tiles
         step = min(config.block_k, max(16, next_power(max(d_in, 1))))
         if block_k < d_in:  # a step should not reach into the next block of scales
             step = min(step, max(16, block_k & -block_k))
