@@ -104,7 +104,7 @@ def _places(value: object, path: str, above: tuple[str, ...], prefixes: tuple[st
 
 
 # -- names --------------------------------------------------------------------------------------------------
-_NORMS: Final = frozenset(["BatchNorm", "LayerNorm", "GroupNorm", "InstanceNorm", "RmsNorm"])
+_NORMS: Final = frozenset(["BatchNorm", "SyncBatchNorm", "LayerNorm", "GroupNorm", "InstanceNorm", "RmsNorm"])
 _FIELDS: Final = {**{(norm, "gamma"): "weight" for norm in _NORMS}, **{(norm, "beta"): "bias" for norm in _NORMS},
                   ("PRelu", "alpha"): "weight"}  # fmt: skip
 _LAYERS: Final = {"mha": "self_attn", "cross_attn": "multihead_attn", "norm_1": "norm1", "norm_2": "norm2",
@@ -113,6 +113,7 @@ _CHILDREN: Final = {
     "MultiHeadAttention": {"output": "out_proj"},
     "CrossAttention": {"output": "out_proj"},
     "PositionWiseFeedForward": {"linear_inner": "linear1", "linear_outer": "linear2"},
+    "Transformer": {"encoder_norm": "encoder.norm", "decoder_norm": "decoder.norm"},
     "TransformerEncoderLayer": _LAYERS,
     "TransformerDecoderLayer": _LAYERS,
 }

@@ -40,6 +40,8 @@ from burn_torch.nn.rnn import *
 from burn_torch.nn.rotary_encoding import *
 from burn_torch.nn.spatial import *
 from burn_torch.nn.stacked import *
+from burn_torch.nn.sync_batch_norm import *
+from burn_torch.nn.transformer import *
 from burn_torch.nn.transformer_decoder import *
 from burn_torch.nn.transformer_encoder import *
 from burn_torch.nn.unpool import *

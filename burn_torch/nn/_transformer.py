@@ -16,12 +16,12 @@ from burn_torch.nn.multi_head_attention import MultiHeadAttention, MultiHeadAtte
 from burn_torch.nn.norm import LayerNormConfig
 from burn_torch.tensor import Device
 
-__all__ = ["TransformerConfig", "TransformerStack", "attention_of", "layer_of", "stack_of"]
+__all__ = ["TransformerFields", "TransformerStack", "attention_of", "layer_of", "stack_of"]
 
 M = TypeVar("M", bound=Module)
 
 
-class TransformerConfig(Config):
+class TransformerFields(Config):
     """Holds the fields of both; TransformerEncoderConfig has their reasons."""
 
     d_model: int
@@ -60,14 +60,14 @@ class TransformerStack(Module):
 
 
 def stack_of(
-    config: TransformerConfig, kind: Callable[..., M], new_layer: Callable[[Any, Device], Module], device: Device
+    config: TransformerFields, kind: Callable[..., M], new_layer: Callable[[Any, Device], Module], device: Device
 ) -> M:
     """An encoder or a decoder of `n_layers` layers with fresh parameters."""
     layers = tuple([new_layer(config, device) for _ in range(config.n_layers)])
     return kind(layers, *[getattr(config, name) for name in TransformerStack.__module_fields__[1:]])
 
 
-def attention_of(config: TransformerConfig, device: Device) -> MultiHeadAttention:
+def attention_of(config: TransformerFields, device: Device) -> MultiHeadAttention:
     """The attention of a layer, with fresh parameters."""
     return MultiHeadAttentionConfig(
         config.d_model,
@@ -79,7 +79,7 @@ def attention_of(config: TransformerConfig, device: Device) -> MultiHeadAttentio
 
 
 def layer_of(
-    config: TransformerConfig, kind: Callable[..., M], norms: int, device: Device, **attentions: MultiHeadAttention
+    config: TransformerFields, kind: Callable[..., M], norms: int, device: Device, **attentions: MultiHeadAttention
 ) -> M:
     """A layer of these attentions, a feed-forward network and so many norms, with fresh parameters."""
     pwff = PositionWiseFeedForwardConfig(

@@ -9,7 +9,7 @@ from typing import final
 
 from burn_torch.core.checking import between, checked
 from burn_torch.module import Module
-from burn_torch.nn._transformer import TransformerConfig, TransformerStack, attention_of, layer_of, stack_of
+from burn_torch.nn._transformer import TransformerFields, TransformerStack, attention_of, layer_of, stack_of
 from burn_torch.nn.attention_cache import MhaCache, TensorCache
 from burn_torch.nn.dropout import Dropout
 from burn_torch.nn.feed_forward import PositionWiseFeedForward
@@ -27,7 +27,7 @@ __all__ = [
 ]
 
 
-class TransformerEncoderConfig(TransformerConfig):
+class TransformerEncoderConfig(TransformerFields):
     """`n_layers` encoder layers of `n_heads` heads and a feed-forward network of `d_ff` features.
 
     dropout 0.1: as in the paper.  norm_first false: as in the paper; true trains more steadily when deep.

@@ -69,9 +69,8 @@ ANY_NUMBER = {
 }
 MAY_BE_0 = {
     "num_workers", "seed", "blank", "padding", "padding_idx", "padding_out", "left", "right", "top", "bottom", "front",
-    "back", "n_layers", "layers", "length", "max", "limit", "LinearConfig.d_input", "LinearConfig.d_output",
-    "n_shared",
-    "SwiGluConfig.d_input", "SwiGluConfig.d_output",
+    "back", "n_layers", "n_encoder_layers", "n_decoder_layers", "n_shared", "layers", "length", "max", "limit",
+    "LinearConfig.d_input", "LinearConfig.d_output", "SwiGluConfig.d_input", "SwiGluConfig.d_output",
 }  # fmt: skip
 """Whole numbers that may be 0: counts of what a model or a padding can do without, and layers of no features."""
 AT_MOST_1 = {"prob", "dropout", "momentum", "dampening", "smoothing", "beta_1", "beta_2", "validation", "initial_lr"}

@@ -55,6 +55,37 @@ def collectives(options: dict[str, Any]) -> Any:
     return results
 
 
+def normalised(options: dict[str, Any]) -> Any:
+    """A SyncBatchNorm trains on a part of a batch: outputs, gradients of the sum of losses, states; eager, compiled."""
+    from burn_torch import StepScope, nn
+    from tests.nn.twins import double, with_arrays
+
+    rank = distributed.rank()
+    rng = np.random.default_rng(4)
+    device = Device.cpu().autodiff()
+    layer = double(nn.SyncBatchNormConfig(3, momentum=0.3).init(device))
+    layer = with_arrays(layer, {"gamma": rng.normal(size=3), "beta": rng.normal(size=3)})
+
+    def step(layer: nn.SyncBatchNorm, x: Tensor, weight: Tensor) -> tuple[Tensor, ...]:
+        y = layer.forward(x)
+        grads = (y * weight).sum().backward()
+        leaves = (x, layer.gamma.val(), layer.beta.val())
+        return y.inner(), *(leaf.grad(grads) for leaf in leaves)  # type: ignore[return-value]  # each has one
+
+    results, compiled = [], compile(step)
+    for counts in options["counts"]:
+        data = rng.normal(size=(2, sum(counts), 3, 2)) * 2 + 5
+        own = data[:, sum(counts[:rank]) : sum(counts[: rank + 1])]
+        for run in (step, compiled):
+            x, weight = (Tensor.from_data(part, device) for part in own)
+            with StepScope(0, layer) as scope:
+                outputs = run(layer, x.require_grad(), weight)
+            states = layer.with_states(scope.states)
+            outputs += (states.running_mean.value(), states.running_var.value())
+            results.append([output.into_data().array.tolist() for output in outputs])
+    return results
+
+
 def rehearsed(options: dict[str, Any]) -> Any:
     """Process 0 alone computes every collective in a rehearsal, then both compute one."""
     rank = distributed.rank()

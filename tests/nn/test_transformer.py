@@ -15,12 +15,14 @@ from burn_torch.nn import (
     ActivationConfig,
     PositionWiseFeedForwardConfig,
     SwiGluConfig,
+    TransformerConfig,
     TransformerDecoderConfig,
     TransformerDecoderInput,
     TransformerDecoderLayerAutoregressiveCache,
     TransformerEncoderConfig,
     TransformerEncoderInput,
     TransformerEncoderLayerAutoregressiveCache,
+    TransformerInput,
     generate_autoregressive_mask,
 )
 from tests.nn.twin_modules import (
@@ -330,3 +332,60 @@ def test_masks_of_the_new_positions_alone_are_refused() -> None:
     ) as caught:
         encoder.forward_autoregressive_inference(TransformerEncoderInput(x).mask_attn(mask), cache)
     assert "in MultiHeadAttention" in caught.value.__notes__[0]
+
+
+@pytest.mark.filterwarnings("ignore:enable_nested_tensor is True")  # torch's own choice, of its fast path
+@pytest.mark.parametrize("norm_first", [False, True])
+@pytest.mark.parametrize("final_norm", [False, True])
+def test_a_transformer_equals_torch(norm_first: bool, final_norm: bool, seed: np.random.Generator) -> None:
+    config = TransformerConfig(
+        D_MODEL, D_FF, HEADS, LAYERS, LAYERS, dropout=0.0, norm_first=norm_first, final_norm=final_norm,
+        layer_norm_eps=1e-3,
+    )  # fmt: skip
+    ours = drawn(config.init(TRAINING), seed)
+    twin: Any = torch.nn.Transformer(
+        D_MODEL, HEADS, LAYERS, LAYERS, D_FF, activation="gelu", norm_first=norm_first, **TORCH_OPTIONS
+    )
+    if not final_norm:
+        twin.encoder.norm = twin.decoder.norm = None
+
+    def layout(values: dict[str, Array]) -> dict[str, Array]:
+        packed = {}
+        for stack in ("encoder", "decoder"):
+            own = {p.removeprefix(f"{stack}."): v for p, v in values.items() if p.startswith(f"{stack}.")}
+            packed |= {f"{stack}.{name}": v for name, v in torch_layout(own, norm_first=norm_first).items()}
+            if final_norm:
+                packed[f"{stack}.norm.weight"] = values[f"{stack}_norm.gamma"]
+                packed[f"{stack}.norm.bias"] = values[f"{stack}_norm.beta"]
+        return packed
+
+    load_torch(twin, layout(values_of(ours)))
+    named = {
+        "source": seed.standard_normal((BATCH, MEMORY, D_MODEL)),
+        "target": seed.standard_normal((BATCH, SEQ, D_MODEL)),
+    }
+    source_padding, memory_attention = masks(seed, SEQ, MEMORY)
+    later = np.triu(np.ones((SEQ, SEQ), bool), 1)
+    own = {name: tensor(value) for name, value in named.items()}
+    output = ours.forward(
+        TransformerInput(
+            **own,
+            source_padding=tensor(source_padding),
+            target_attention=tensor(np.tile(later, (BATCH, 1, 1))),
+            memory_attention=tensor(memory_attention),
+        )
+    )
+    leaves = {name: torch.from_numpy(value).requires_grad_() for name, value in named.items()}
+    padding = torch.from_numpy(source_padding)
+    expected = twin(
+        leaves["source"], leaves["target"], tgt_mask=torch.from_numpy(later), memory_mask=each_head(memory_attention),
+        src_key_padding_mask=padding, memory_key_padding_mask=padding,
+    )  # fmt: skip
+    np.testing.assert_allclose(array(output), expected.detach().numpy(), rtol=1e-10, atol=1e-11)
+    upstream = [seed.standard_normal((BATCH, SEQ, D_MODEL))]
+    slopes = gradients(ours, [output], upstream, own)
+    packed = layout(slopes) | {name: slopes[name] for name in named}
+    assert_equal(packed, torch_gradients([expected], upstream, dict(twin.named_parameters()) | leaves))
+    assert "n_encoder_layers: 2, n_decoder_layers: 2, dropout: 0.0" in str(ours)
+    with pytest.raises(ConfigError, match="n_heads"):
+        TransformerConfig(6, 8, 4, 1, 1)

@@ -228,6 +228,7 @@ CASES: dict[str, Case] = {
     "Unfold4d": case(nn.Unfold4dConfig((3, 2), stride=(2, 1), padding=(1, 0)), IMAGE),
     "DeformConv2d": case(nn.DeformConv2dConfig((4, 6), (2, 2), weight_groups=2), IMAGE, floats(2, 8, 6, 8)),
     "Fold4d": case(nn.Fold4dConfig((7, 9), (3, 2), stride=(2, 1), padding=(1, 0)), floats(2, 12, 32)),
+    "SyncBatchNorm": case(nn.SyncBatchNormConfig(4), IMAGE),
     "BatchNorm": case(nn.BatchNormConfig(4), IMAGE),
     "GroupNorm": case(nn.GroupNormConfig(2, 4), IMAGE),
     "InstanceNorm": case(nn.InstanceNormConfig(4), IMAGE),
@@ -248,6 +249,9 @@ CASES: dict[str, Case] = {
     ),
     "CrossAttention": case(nn.CrossAttentionConfig(8, 6, 4, 2, 4), SEQ, floats(2, 7, 6)),
     "PositionWiseFeedForward": case(nn.PositionWiseFeedForwardConfig(8, 16), SEQ),
+    "Transformer": case(
+        nn.TransformerConfig(8, 16, 2, 1, 1), SEQ, floats(2, 7, 8), padded(2, 5), wrap=nn.TransformerInput
+    ),
     "TransformerEncoder": case(_ENCODER, SEQ, padded(2, 5), wrap=lambda x, p: nn.TransformerEncoderInput(x, p)),
     "TransformerEncoder, norm first": case(
         nn.TransformerEncoderConfig(8, 16, 2, 1, norm_first=True), SEQ, wrap=nn.TransformerEncoderInput

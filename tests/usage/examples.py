@@ -417,7 +417,15 @@ def _inputs() -> dict[str, dict[str, Any]]:
             right[f"{name}{n}d"] = {"x": x, "input": x}
         right[f"MaxUnpool{n}d"] = {"x": x, "indices": x.int() * 0, "output_size": None}
         right[f"FractionalMaxPool{n}d"] = {"x": x, "samples": None}
-    for name in ("BatchNorm", "GroupNorm", "InstanceNorm", "LocalResponseNorm", "PixelUnshuffle", "Unfold4d"):
+    for name in (
+        "BatchNorm",
+        "SyncBatchNorm",
+        "GroupNorm",
+        "InstanceNorm",
+        "LocalResponseNorm",
+        "PixelUnshuffle",
+        "Unfold4d",
+    ):
         right[name] = {"x": image}
     for name in ("LayerNorm", "RmsNorm", "Linear", "SwiGlu", "PositionWiseFeedForward", "PRelu", "GLU"):
         right[name] = {"x": rows}
@@ -435,6 +443,7 @@ def _inputs() -> dict[str, dict[str, Any]]:
         right[name] = {"x": words, "input": words}
     right["GLU"] = {"x": tensor(2, 2, 4), "input": tensor(2, 2, 4)}
     right["MultiHeadAttention"] = {"input": nn.MhaInput.self_attn(words)}
+    right["Transformer"] = {"input": nn.TransformerInput(words, words)}
     right["TransformerEncoder"] = {"input": nn.TransformerEncoderInput(words)}
     right["TransformerDecoder"] = {"input": nn.TransformerDecoderInput(words, words)}
     right["CrossAttention"] = {"query": words, "context": words, "mask": None}

@@ -63,6 +63,11 @@ def decoder(layer: Any, x: Tensor) -> Tensor:
     return output
 
 
+def both_stacks(layer: Any, x: Tensor) -> Tensor:
+    output: Tensor = layer.forward(nn.TransformerInput(x, x))
+    return output
+
+
 def looked_up(layer: Any, x: Tensor) -> Tensor:
     output: Tensor = layer.forward(x.int())
     return output
@@ -232,6 +237,14 @@ CASES: dict[str, tuple[Any, Callable[[], Any], tuple[int, ...], Callable[[Any, T
     "rnn": (nn.RnnConfig(3, 4, True), lambda: T.RNN(3, 4, batch_first=True), (2, 5, 3), recurrent, 1),
     "rnn, both ways": (
         nn.BiRnnConfig(3, 4, True), lambda: T.RNN(3, 4, batch_first=True, bidirectional=True), (2, 5, 3), recurrent, 1),
+    "sync batch norm": (nn.SyncBatchNormConfig(3), lambda: T.SyncBatchNorm(3), (2, 3, 4, 4), plain, 1),
+    "transformer": (
+        nn.TransformerConfig(8, 16, 2, 2, 1, dropout=0.0),
+        lambda: T.Transformer(8, 2, 2, 1, 16, 0.0, "gelu", batch_first=True), (2, 5, 8), both_stacks, 2),
+    "transformer, norms first": (
+        nn.TransformerConfig(8, 16, 2, 1, 2, dropout=0.0, norm_first=True),
+        lambda: T.Transformer(8, 2, 1, 2, 16, 0.0, "gelu", batch_first=True, norm_first=True), (2, 5, 8), both_stacks,
+        2),
     "bilinear": (nn.BilinearConfig(3, 3, 4), lambda: T.Bilinear(3, 3, 4), (2, 3), twice, 2),
     "lstm, layers both ways": (
         nn.StackedLstmConfig(3, 4, 2, True, bidirectional=True),
@@ -284,6 +297,7 @@ def outputs(ours: Holder, theirs: TorchHolder, x: Any, forward: Callable[[Any, T
     return output, wanted
 
 
+@pytest.mark.filterwarnings("ignore:enable_nested_tensor is True")  # torch's own choice, of its fast path
 @pytest.mark.parametrize("name", CASES)
 def test_a_torch_layer_loads_and_gives_the_same_forward(name: str, tmp_path: Path) -> None:
     ours, theirs, *rest = twins(name)
@@ -295,6 +309,7 @@ def test_a_torch_layer_loads_and_gives_the_same_forward(name: str, tmp_path: Pat
     np.testing.assert_allclose(output, wanted, rtol=1e-6, atol=1e-6)
 
 
+@pytest.mark.filterwarnings("ignore:enable_nested_tensor is True")  # torch's own choice, of its fast path
 @pytest.mark.parametrize("name", CASES)
 def test_a_layer_goes_back_to_torch(name: str, tmp_path: Path) -> None:
     load_file = pytest.importorskip("safetensors.torch").load_file
