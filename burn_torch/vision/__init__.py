@@ -3,6 +3,7 @@
 from burn_torch.core.checking import check_exports as _check_exports
 from burn_torch.core.exports import list_exports as _list_exports
 from burn_torch.vision.adjusting import *
+from burn_torch.vision.afine import *
 from burn_torch.vision.augmentation import *
 from burn_torch.vision.boxes import *
 from burn_torch.vision.color import *

@@ -80,11 +80,11 @@ class Lpips(Module):
 
     def forward(self, input: Tensor, target: Tensor, reduction: Reduction = Reduction.Mean) -> Tensor:
         """The mean of the distances, or their sum."""
-        return _reduce(self.forward_no_reduction(input, target), reduction)
+        return reduce_distances(self.forward_no_reduction(input, target), reduction)
 
     def forward_no_reduction(self, input: Tensor, target: Tensor) -> Tensor:
         """The distance of each pair."""
-        _require_pair(input, target)
+        require_pair(input, target)
         maps = [self.extractor.forward(self._scale(images)) for images in (input, target)]
         total: Tensor | None = None
         for first, second, lin in zip(*maps, self.lins, strict=True):
@@ -148,11 +148,11 @@ class Dists(Module):
 
     def forward(self, input: Tensor, target: Tensor, reduction: Reduction = Reduction.Mean) -> Tensor:
         """The mean of the distances, or their sum."""
-        return _reduce(self.forward_no_reduction(input, target), reduction)
+        return reduce_distances(self.forward_no_reduction(input, target), reduction)
 
     def forward_no_reduction(self, input: Tensor, target: Tensor) -> Tensor:
         """The distance of each pair."""
-        _require_pair(input, target)
+        require_pair(input, target)
         similarities = []
         for x, y in zip(self._maps(input), self._maps(target), strict=True):
             means = [images.mean_dims((2, 3)) for images in (x, y)]
@@ -185,11 +185,13 @@ def _pool(x: Tensor) -> Tensor:
     return (conv2d(x.square(), weight, None, ConvOptions(2, 1, 1, channels)) + 1e-12).sqrt()
 
 
-def _reduce(distances: Tensor, reduction: Reduction) -> Tensor:
+def reduce_distances(distances: Tensor, reduction: Reduction) -> Tensor:
+    """The sum for Reduction.Sum, else the mean."""
     return distances.sum() if reduction is Reduction.Sum else distances.mean()
 
 
-def _require_pair(input: Tensor, target: Tensor) -> None:
+def require_pair(input: Tensor, target: Tensor) -> None:
+    """Raises: ShapeError, DTypeError unless both are images of three channels, of floats and of one shape."""
     for images in (input, target):
         require_images(images, 3)
         require_floats(images)
