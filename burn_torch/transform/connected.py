@@ -9,13 +9,13 @@ checkpoint.  It draws what the call drew.  Nothing is traced for a backward befo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, final
 
 from burn_torch.backend import Autodiff
 from burn_torch.backend.autodiff.cuts import walk_back
 from burn_torch.backend.autodiff.laid import levels
-from burn_torch.backend.autodiff.tape import CONSUMED, FunctionEntry, Node, version_sum
+from burn_torch.backend.autodiff.tape import CONSUMED, Backward, FunctionEntry, Node, version_sum
 from burn_torch.backend.decorator import leaf_primitive
 from burn_torch.core.spec import TensorSpec
 from burn_torch.module import Param
@@ -126,7 +126,7 @@ def connect(
     leaves: Sequence[Primitive],
     extra: Sequence[Primitive],
     outputs: Sequence[Primitive],
-) -> Sequence[Any]:
+) -> Sequence[Primitive]:
     """The outputs of a call, those that hang on its arguments as values of the tape."""
     link, entry = program.connection, program.tape_entry
     assert link is not None
@@ -161,10 +161,10 @@ class Call(FunctionEntry):
         """The sum of the versions of all tensors that a call was given."""
         return self._sum_of(saved[0])
 
-    def backward(self, present: tuple[bool, ...]) -> Callable[[Sequence[Any], Any], Sequence[Any]]:
+    def backward(self, present: tuple[bool, ...]) -> Backward:
         """A function (gradients of the results, what the call was given) -> a gradient for each argument that asks."""
 
-        def back(gradients: Sequence[object], saved: Any) -> Sequence[Any]:
+        def back(gradients: Sequence[object], saved: Any) -> Sequence[Primitive]:
             cotangents = [leaf_primitive(self.inner, g) for g, there in zip(gradients, present, strict=True) if there]
             return self._program.pulled_back(present, cotangents, *saved)
 

@@ -61,15 +61,15 @@ class Place(ABC):
         self.before: Any = self.read()
 
     @abstractmethod
-    def read(self) -> Any:
+    def read(self) -> object:
         """Returns what it holds."""
 
-    def now(self) -> Any:
+    def now(self) -> object:
         """Returns what it holds; `before` itself if that is the same."""
         value, before = self.read(), self.before
         return before if value is before or is_same(value, before) else value
 
-    def held(self) -> Iterable[Any]:
+    def held(self) -> Iterable[object]:
         """The objects that this place itself keeps."""
         return (self.before,)
 
@@ -88,7 +88,7 @@ class Entry(Place):
         self.holder, self.key = holder, key
         super().__init__(name)
 
-    def read(self) -> Any:
+    def read(self) -> object:
         """The value of that name, or ABSENT."""
         return self.holder.get(self.key, ABSENT)
 
@@ -99,15 +99,15 @@ class Attribute(Place):
 
     __slots__ = ("_key", "_owner")
 
-    def __init__(self, name: str, owner: Any, key: str) -> None:
+    def __init__(self, name: str, owner: object, key: str) -> None:
         self._owner, self._key = owner, key
         super().__init__(name)
 
-    def read(self) -> Any:
+    def read(self) -> object:
         """Its value, or ABSENT."""
         return getattr(self._owner, self._key, ABSENT)
 
-    def held(self) -> Iterable[Any]:
+    def held(self) -> Iterable[object]:
         """The objects that this place itself keeps."""
         return (self._owner, self.before)
 
@@ -128,7 +128,7 @@ class Cell(_Within):
 
     __slots__ = ()
 
-    def read(self) -> Any:
+    def read(self) -> object:
         """Its value, or ABSENT."""
         return contents_of(self._value, ABSENT)
 
@@ -139,14 +139,14 @@ class Contents(_Within):
 
     __slots__ = ()
 
-    def read(self) -> Any:
+    def read(self) -> object:
         """(number of items, items, keys)."""
         container = self._value
         if isinstance(container, dict):
             return len(container), tuple(container.values()), tuple(container)
         return len(container), tuple(container), ()
 
-    def now(self) -> Any:
+    def now(self) -> object:
         """Its items."""
         container, before = self._value, self.before
         if len(container) == before[0]:
@@ -156,7 +156,7 @@ class Contents(_Within):
                 return before
         return super().now()
 
-    def added(self) -> Sequence[Any] | None:
+    def added(self) -> Sequence[object] | None:
         """The values that came to a dict, if it has all it had; None for what changed otherwise."""
         container = self._value
         if not isinstance(container, dict):
@@ -166,7 +166,7 @@ class Contents(_Within):
             return None
         return [value for key, value in container.items() if key not in kept]
 
-    def held(self) -> Iterable[Any]:
+    def held(self) -> Iterable[object]:
         """The objects that this place itself keeps."""
         return (self._value, *self.before[1], *self.before[2])
 
@@ -177,20 +177,20 @@ class Fields(_Within):
 
     __slots__ = ()
 
-    def read(self) -> Any:
+    def read(self) -> object:
         """Their names."""
         return frozenset(self._value)
 
-    def now(self) -> Any:
+    def now(self) -> object:
         """Their names."""
         return self.before if self._value.keys() == self.before else self.read()
 
-    def added(self) -> Sequence[Any] | None:
+    def added(self) -> Sequence[object] | None:
         """The values of attributes that came, if none went."""
         fields = self._value
         return [fields[name] for name in fields if name not in self.before] if self.before <= fields.keys() else None
 
-    def held(self) -> Iterable[Any]:
+    def held(self) -> Iterable[object]:
         """The objects that this place itself keeps."""
         return ()
 
@@ -201,16 +201,16 @@ class Bytes(_Within):
 
     __slots__ = ()
 
-    def read(self) -> Any:
+    def read(self) -> object:
         """Its bytes, shape and type."""
         return elements_of(self._value)
 
-    def now(self) -> Any:
+    def now(self) -> object:
         """Its bytes, shape and type."""
         value = self.read()
         return self.before if value == self.before else value
 
-    def held(self) -> Iterable[Any]:
+    def held(self) -> Iterable[object]:
         """The objects that this place itself keeps."""
         return (self._value,)
 
@@ -221,15 +221,15 @@ class Probe(Place):
 
     __slots__ = ("_of", "_read")
 
-    def __init__(self, name: str, read: Callable[[], Any], *of: Any) -> None:
+    def __init__(self, name: str, read: Callable[[], object], *of: object) -> None:
         self._read, self._of = read, of
         super().__init__(name)
 
-    def read(self) -> Any:
+    def read(self) -> object:
         """Returns what the function gives."""
         return self._read()
 
-    def held(self) -> Iterable[Any]:
+    def held(self) -> Iterable[object]:
         """The objects that this place itself keeps."""
         return self._of
 
@@ -242,7 +242,7 @@ class _Refused(Place):
     def __init__(self, name: str, value: Argument) -> None:
         self.name, self.before = name, value
 
-    def read(self) -> Any:
+    def read(self) -> object:
         """Itself."""
         return self.before
 
@@ -304,7 +304,7 @@ class Guard:
         return differences
 
 
-def is_same(one: Any, other: Any) -> bool:
+def is_same(one: Argument, other: Argument) -> bool:
     """Returns whether two values are one object, or constants of the same type and bits."""
     if one is other:
         return True
@@ -323,7 +323,7 @@ def is_same(one: Any, other: Any) -> bool:
 _PLAIN: Final = frozenset({bool, int, float, complex, str, bytes, type(None)})
 
 
-def elements_of(value: Argument) -> Any:
+def elements_of(value: Argument) -> object:
     """Returns what memory holds, with its shape and type: of an array, a tensor of torch, or anything with a buffer."""
     if isinstance(value, np.ndarray):
         return value.shape, value.dtype.str, value.tolist() if value.dtype.hasobject else value.tobytes()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Final, NamedTuple, final
+from typing import Any, Final, NamedTuple, TypeAlias, final
 
 from burn_torch.backend.autodiff.derive import Derivation, Key, derive, float_outputs
 from burn_torch.backend.base import Backend
@@ -16,7 +16,10 @@ from burn_torch.graph.origin import Origins
 from burn_torch.ops.op import Call, Candidate, Op
 from burn_torch.ops.value import Primitive
 
-__all__ = ["CONSUMED", "FunctionEntry", "Node", "Passage", "Shown", "TapeEntry", "Tracked", "next_id", "version_sum"]
+__all__ = [
+    "CONSUMED", "Backward", "FunctionEntry", "Node", "Passage", "Shown", "TapeEntry", "Tracked", "next_id",
+    "version_sum",
+]  # fmt: skip
 
 next_id: Final = itertools.count().__next__
 """Creation numbers: parents come before children, so they are a topological order on every thread."""
@@ -25,6 +28,9 @@ CONSUMED: Final = object()
 """In place of a node's saved values once a backward has used them."""
 
 Edge = tuple["Node", int]
+
+Backward: TypeAlias = Callable[[Sequence[Primitive], Any], Sequence[Primitive]]
+"""(gradients of the results, what the node keeps) -> one gradient or None for each edge."""
 
 
 class Tracked:
@@ -68,7 +74,7 @@ class Passage(ABC):
         self.inner: Final = inner
         """The backend that adds up the gradients that it gives."""
         self.origins: Final = origins
-        self.only: Final[Callable[[Sequence[Primitive], Any], Sequence[Primitive]]] = self._back
+        self.only: Final[Backward] = self._back
 
     def version(self, saved: Primitive) -> int:
         """No value is kept, so none can be written to."""
@@ -110,7 +116,7 @@ class FunctionEntry(ABC):
         """The sum of the versions of what the node keeps."""
 
     @abstractmethod
-    def backward(self, present: tuple[bool, ...]) -> Callable[[Sequence[Any], Any], Sequence[Any]]:
+    def backward(self, present: tuple[bool, ...]) -> Backward:
         """A function (gradients of the results, what the node keeps) -> one gradient or None for each edge."""
 
 
@@ -159,7 +165,7 @@ class TapeEntry:
         self.saves: Final = tuple(saves)
         self.version: Final = version_sum({"x": call.specs, "y": call.results}, self.saves, self.inner)
         self.record: Final = _recorder(self, tracked, tape.tracked)
-        self.only: Callable[[Sequence[Primitive], Any], Sequence[Primitive]] | None = None
+        self.only: Backward | None = None
         """The backward where there is one output, once it was needed."""
         if not edges:
             self.only = lambda gradients, saved: ()
@@ -174,7 +180,7 @@ class TapeEntry:
             presences += [tuple(i == j for i in range(len(self.floats))) for j, f in enumerate(self.floats) if f]
         return presences
 
-    def backward(self, present: tuple[bool, ...]) -> Callable[[Sequence[Primitive], Any], Sequence[Primitive]]:
+    def backward(self, present: tuple[bool, ...]) -> Backward:
         """A function (gradients of all outputs, saved values) -> one gradient or None for each of `edges`."""
         backward = self._backwards.get(present)
         if backward is None:
@@ -186,7 +192,7 @@ class TapeEntry:
                 self.only = backward
         return backward
 
-    def _adapt(self, derivation: Derivation) -> Callable[[Sequence[Primitive], Any], Sequence[Primitive]]:
+    def _adapt(self, derivation: Derivation) -> Backward:
         run = self.inner.compile(derivation.graph)
         arguments = ", ".join(
             f"g[{i}]" if kind == "g" else f"s[{self.saves.index((kind, i))}]" for kind, i in derivation.reads

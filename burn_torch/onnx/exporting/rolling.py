@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import Any, Final, NamedTuple, final
+from typing import Final, NamedTuple, final
 
 from burn_torch.backend.tracing import Session, active
 from burn_torch.core.errors import ArgumentError
@@ -17,6 +17,7 @@ from burn_torch.graph import Graph
 from burn_torch.graph.trace import Slot
 from burn_torch.ops.op import Call, Op, op
 from burn_torch.ops.signature import Operand
+from burn_torch.ops.value import Attrs
 from burn_torch.tensor import Tensor
 from burn_torch.transform.arguments import describe, mapped
 from burn_torch.transform.control import require_alike, truth_of
@@ -35,7 +36,7 @@ def _read(text: str) -> Graph:
     return Graph.from_json(text)
 
 
-def attributes_of(call: Call) -> dict[str, Any]:
+def attributes_of(call: Call) -> Attrs:
     """The attributes of a call, with graphs for their texts."""
     if not call.op.name.startswith("onnx::"):
         return call.attrs
@@ -192,7 +193,7 @@ class ExportRoller:
         body = self._body(run, [*(x.spec for x in state), *slices])
         captured, ys = dict(body.captured), _tensors(results[0])
         places = tuple(dim % (y.ndim + 1) for y in ys)
-        attrs: dict[str, Any] = {"body": self._close(body, captured), "count": len(state)}
+        attrs: dict[str, object] = {"body": self._close(body, captured), "count": len(state)}
         attrs |= {"axes": axes, "places": places, "reverse": reverse}
         results_of_node = self._append(scanned, [*state, *columns], captured, attrs)
         return _rebuilt(init, results_of_node[: len(state)]), _rebuilt(results[0], results_of_node[len(state) :])
@@ -208,7 +209,7 @@ class ExportRoller:
         lengths: Tensor | None,
     ) -> tuple[Tensor, ...]:
         """One node of a recurrent layer."""
-        attrs: dict[str, Any] = {"kind": how.kind, "direction": how.direction, "after": how.after}
+        attrs: dict[str, object] = {"kind": how.kind, "direction": how.direction, "after": how.after}
         attrs |= {"coupled": how.coupled, "activations": " ".join(how.activations)}
         return tuple(self._append(recurrence, [x, w, r, b, lengths, *states, *[None] * (2 - len(states))], {}, attrs))
 
@@ -243,7 +244,7 @@ class ExportRoller:
 
     @staticmethod
     def _append(
-        row: Op, inputs: Sequence[Tensor | None], captured: dict[int, Spec], attrs: dict[str, Any]
+        row: Op, inputs: Sequence[Tensor | None], captured: dict[int, Spec], attrs: dict[str, object]
     ) -> list[Tensor]:
         session = _session()
         call = row.bind((*(None if x is None else x.spec for x in inputs), *captured.values()), attrs)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from collections.abc import Sequence as Many
 from contextlib import suppress
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -25,7 +25,10 @@ __all__ = [
     "split_to_sequence",
 ]  # fmt: skip
 
-Body = Callable[..., tuple[Any, ...]]
+Values: TypeAlias = tuple[Outputs, ...]
+"""A body takes and gives these: tensors, arrays that the host knows, sequences, or None."""
+
+Body: TypeAlias = Callable[..., Values]
 
 
 def _pack(values: tuple[object, ...], outputs: int = 1) -> Outputs:
@@ -35,7 +38,7 @@ def _pack(values: tuple[object, ...], outputs: int = 1) -> Outputs:
 Stacks = tuple[tuple[str, Ints] | None, ...]
 
 
-def _stack(values: list[Any], axis: int = 0, declared: tuple[str, Ints] | None = None) -> Outputs:
+def _stack(values: Sequence, axis: int = 0, declared: tuple[str, Ints] | None = None) -> Outputs:
     """Values side by side along a new axis; without values, none of the shape that the file declares."""
     if not values and declared is not None:
         dtype, shape = DType.of(declared[0]), declared[1]
@@ -63,11 +66,11 @@ def if_(condition: Condition, *, then_branch: Body, else_branch: Body, outputs: 
     return _pack(roller.cond(condition, chosen, other, ()), outputs)
 
 
-def _run(body: Body, like: Tensor) -> tuple[Any, ...]:
+def _run(body: Body, like: Tensor) -> Values:
     return _tensors(body(), like)
 
 
-def _tensors(values: Many[Any], like: Tensor) -> tuple[Any, ...]:
+def _tensors(values: Many[Outputs], like: Tensor) -> Values:
     """Values on the device of a tensor, as the body of a node hands them on."""
     return tuple(Tensor.from_data(value, like.device) if isinstance(value, HOST) else value for value in values)
 
@@ -90,8 +93,8 @@ def loop(
         return _pack(rolled, outputs)
     limit = None if trips is None else int(read(trips).reshape(-1)[0])
     going = condition is None or bool(read(condition).reshape(-1)[0])
-    state: tuple[Any, ...] = carried
-    series: list[list[Any]] = [[] for _ in range(outputs - len(carried))]
+    state: Values = carried
+    series: list[Sequence] = [[] for _ in range(outputs - len(carried))]
     declared = (*stacks[1 + len(carried) :], *[None] * len(series))
     i = 0
     while going and (limit is None or i < limit):
@@ -106,8 +109,8 @@ def loop(
 
 
 def _roll_loop(
-    trips: Any, condition: Any, carried: tuple[Any, ...], body: Body, outputs: int
-) -> tuple[Any, ...] | None:
+    trips: Condition | None, condition: Condition | None, carried: Values, body: Body, outputs: int
+) -> Values | None:
     """The loop as one node, where what is traced is exported again; None where Python runs it.
 
     A body that reads what is carried on the host runs in Python, and so does one that stacks and may end early.
@@ -124,7 +127,7 @@ def _roll_loop(
                 return None
             places = Tensor.from_data(np.arange(int(trips.reshape(-1)[0])), device)
 
-            def slice_body(state: tuple[Any, ...], i: Tensor) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+            def slice_body(state: Values, i: Tensor) -> tuple[Values, Values]:
                 going, *results = body(i, np.array(True), *state)
                 if not (going is None or _always(going)):
                     raise TraceError("a loop that stacks may end early", given="", expected="", mend="")
@@ -137,11 +140,11 @@ def _roll_loop(
         limit = None if isinstance(trips, Tensor) or trips is None else int(trips.reshape(-1)[0])
         zero, (begun,) = Tensor.from_data(np.array(0, np.int64), device), _tensors([first], like)
 
-        def holds(state: tuple[Any, ...]) -> Tensor:
+        def holds(state: Values) -> Tensor:
             going: Tensor = state[1].bool().reshape((1,))
             return going.bool_and(state[0].lower(trips).reshape((1,))) if isinstance(trips, Tensor) else going
 
-        def step(state: tuple[Any, ...]) -> tuple[Any, ...]:
+        def step(state: Values) -> Values:
             going, *results = body(state[0], state[1], *state[2:])
             going = np.array(True) if going is None else going
             return (state[0] + 1, *_tensors([going, *results], like))
@@ -186,7 +189,7 @@ def scan(
     rolled = _roll_scan(state, scanned, axes, backwards, body, ways, places)
     if rolled is not None:
         return _pack(rolled, outputs)
-    series: list[list[Any]] = [[] for _ in range(outputs - count)]
+    series: list[Sequence] = [[] for _ in range(outputs - count)]
     declared = (*stacks[count:], *[None] * len(series))
     for t in range(length):
         parts = [
@@ -205,14 +208,14 @@ def scan(
 
 
 def _roll_scan(
-    state: tuple[Any, ...],
-    scanned: tuple[Any, ...],
+    state: Values,
+    scanned: Values,
     axes: Many[int],
     backwards: Many[int],
     body: Body,
     ways: Ints,
     places: Ints,
-) -> tuple[Any, ...] | None:
+) -> Values | None:
     """The loop as one node, where what is traced is exported again; None where Python runs it."""
     like = next((x for x in scanned if isinstance(x, Tensor)), None)
     roller = None if like is None else roller_of(*_tensors((*state, *scanned), like))
@@ -221,7 +224,7 @@ def _roll_scan(
     columns = [x.movedim(axis, 0) for x, axis in zip(_tensors(scanned, like), axes, strict=True)]
     columns = [x.flip([0]) if back else x for x, back in zip(columns, backwards, strict=True)]
 
-    def step(before: tuple[Any, ...], parts: list[Tensor]) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+    def step(before: Values, parts: list[Tensor]) -> tuple[Values, Values]:
         results = _tensors(body(*before, *parts), like)
         return results[: len(before)], results[len(before) : len(before) + len(ways)]
 
@@ -322,7 +325,7 @@ def split_to_sequence(x: Any, split_sizes: Host | None = None, *, axis: int = 0,
     return _parts(x, ints(split_sizes), at)
 
 
-def _parts(x: Any, sizes: Ints, axis: int) -> list[Any]:
+def _parts(x: Condition, sizes: Ints, axis: int) -> Sequence:
     if not sizes and not x.shape[axis]:
         return []  # no part of nothing
     return list(split(x, np.array(sizes, np.int64), axis=axis, outputs=len(sizes)))

@@ -14,9 +14,9 @@ __all__: list[str] = []
 _DEFAULTS = {"LSTM": ("Sigmoid", "Tanh", "Tanh"), "GRU": ("Sigmoid", "Tanh"), "RNN": ("Tanh",)}
 
 
-def _write(w: Writer, op: str, *inputs: Wire | None, **attributes: Any) -> tuple[Wire, ...]:
+def _write(w: Writer, op: str, *inputs: Wire | None, **attributes: object) -> tuple[Wire, ...]:
     """A node with as many outputs as the row has, of their kinds."""
-    names: Any = w.node(op, *inputs, outputs=len(w.results), **attributes)
+    names: Wire | tuple[Wire, ...] = w.node(op, *inputs, outputs=len(w.results), **attributes)
     wires = (names,) if isinstance(names, Wire) else names
     return tuple(Wire(str(y), kind.dtype, kind.shape) for y, kind in zip(wires, w.results, strict=True))
 
@@ -81,7 +81,7 @@ def _(
 ) -> tuple[Wire, ...]:
     names = activations.split()
     plain = names == [*_DEFAULTS[kind]] * (2 if direction == "bidirectional" else 1)
-    settings: dict[str, Any] = {"hidden_size": w.fixed(recurrent.shape[-1], "d_hidden"), "direction": direction}
+    settings: dict[str, object] = {"hidden_size": w.fixed(recurrent.shape[-1], "d_hidden"), "direction": direction}
     settings["activations"] = None if plain else names
     states = [h, c] if kind == "LSTM" else [h]
     if after:

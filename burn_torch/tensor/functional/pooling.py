@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from burn_torch import ops
 from burn_torch.core.misfits import word_functions
 from burn_torch.tensor._arguments import truth
@@ -75,9 +73,12 @@ def max_pool3d_with_indices(
     return _max_pool(x, 3, kernel_size, stride, padding, dilation, ceil_mode)
 
 
-def _max_pool(x: Tensor, n: int, *settings: Any) -> tuple[Tensor, Tensor]:
+def _max_pool(
+    x: Tensor, n: int, kernel_size: Sizes, stride: Step, padding: Sizes, dilation: Sizes, ceil_mode: bool
+) -> tuple[Tensor, Tensor]:
     require_spatial(x, n)
-    pooled: tuple[Tensor, Tensor] = apply(ops.max_pool_with_indices, (x,), *_max_pool_attrs(n, *settings))
+    attrs = _max_pool_attrs(n, kernel_size, stride, padding, dilation, ceil_mode)
+    pooled: tuple[Tensor, Tensor] = apply(ops.max_pool_with_indices, (x,), *attrs)
     return pooled
 
 
@@ -147,9 +148,12 @@ def avg_pool3d(
     return _avg_pool(x, 3, kernel_size, stride, padding, count_include_pad, ceil_mode)
 
 
-def _avg_pool(x: Tensor, n: int, *settings: Any) -> Tensor:
+def _avg_pool(
+    x: Tensor, n: int, kernel_size: Sizes, stride: Step, padding: Sizes, count_include_pad: bool, ceil_mode: bool
+) -> Tensor:
     require_spatial(x, n)
-    return apply_one(ops.avg_pool, (x,), *_avg_pool_attrs(n, *settings))
+    attrs = _avg_pool_attrs(n, kernel_size, stride, padding, count_include_pad, ceil_mode)
+    return apply_one(ops.avg_pool, (x,), *attrs)
 
 
 def _avg_pool_attrs(

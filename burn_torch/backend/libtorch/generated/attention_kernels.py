@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Final, TypeAlias
 
 import torch
 from torch import Tensor
@@ -23,6 +23,9 @@ from burn_torch.ops.op import Call, Candidate, Op
 
 __all__ = ["MODIFIED", "flatten_captured", "functions_of", "modified_attention"]
 
+_Functions: TypeAlias = tuple[object, object, object]
+"""The score, its slope and what is seen as functions of Triton; None for one that the graphs do not have."""
+
 _FLOATS: Final = (DType.F32, DType.F16, DType.BF16)
 _MOST_COLUMNS: Final = 256
 """The largest width of a head."""
@@ -31,7 +34,7 @@ _TILE: Final = 128
 
 
 @functools.lru_cache(maxsize=1024)
-def functions_of(score: str, seen: str, count: int, *, short: bool) -> tuple[Any, Any, Any] | None:
+def functions_of(score: str, seen: str, count: int, *, short: bool) -> _Functions | None:
     """The functions of two graphs, as Triton has them; None where it has no such operation."""
     try:
         text = write_scores(body_of(score) if score else None, body_of(seen) if seen else None, count, short=short)
@@ -49,7 +52,7 @@ def functions_of(score: str, seen: str, count: int, *, short: bool) -> tuple[Any
     return functions[0], functions[1], functions[2]
 
 
-def flatten_captured(tensors: Sequence[Tensor]) -> tuple[Any, ...]:
+def flatten_captured(tensors: Sequence[Tensor]) -> tuple[Tensor | int, ...]:
     """Tensors as functions read them: each with its number of elements, and its sizes."""
     return tuple(entry for x in tensors for entry in (x.contiguous(), x.numel(), *x.shape))
 
@@ -75,7 +78,7 @@ def _takes(call: Call, first: int) -> bool:
     )
 
 
-def _attrs(call: Call) -> tuple[Any, Any, Any] | None:
+def _attrs(call: Call) -> _Functions | None:
     attrs = call.attrs
     return functions_of(attrs["score"], attrs["seen"], attrs["count"], short=call.tensor(0).dtype is not DType.F32)
 
