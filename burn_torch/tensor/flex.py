@@ -17,18 +17,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from burn_torch.core.dtype import DType
 from burn_torch.core.errors import ArgumentError, DTypeError, ShapeError
 from burn_torch.core.frames import told
-from burn_torch.fusion.rows import attention_row
 from burn_torch.tensor._alignments import is_differentiated
 from burn_torch.tensor._arguments import real
-from burn_torch.tensor._score_functions import ScoreFunction, trace_mask, trace_score
 from burn_torch.tensor.apply import apply, require_tensor
 from burn_torch.tensor.device import Device
 from burn_torch.tensor.tensor import Tensor
+
+if TYPE_CHECKING:
+    from burn_torch.tensor._score_functions import ScoreFunction
 
 __all__ = [
     "BlockMask",
@@ -79,6 +80,9 @@ def block_mask(
     Raises: ArgumentError for a function that depends on what is 1 here; as `flex_attention`.
     PyTorch: torch.nn.attention.flex_attention.create_block_mask.
     """
+    from burn_torch.fusion.rows import attention_row  # only who calls this needs the writers of kernels
+    from burn_torch.tensor._score_functions import trace_mask
+
     like = Tensor.zeros((1,), device)
     traced = trace_mask(mask, like)
     sizes = (batch, heads, seq_q, seq_k)
@@ -114,6 +118,9 @@ def flex_attention(
     Raises: ShapeError, DTypeError where they do not fit; TraceError for functions that are not element by element.
     PyTorch: torch.nn.attention.flex_attention.flex_attention(score_mod, block_mask, enable_gqa=True).
     """
+    from burn_torch.fusion.rows import attention_row  # as above
+    from burn_torch.tensor._score_functions import trace_mask, trace_score
+
     _require_heads(query, key, value)
     score_body, seen_body = "", ""
     captured: tuple[Tensor, ...] = ()

@@ -17,7 +17,6 @@ from burn_torch.core.errors import ArgumentError, ShapeError
 from burn_torch.core.frames import told
 from burn_torch.core.misfits import word_functions
 from burn_torch.core.wording import described
-from burn_torch.ops.segments import reduce_by_ids
 from burn_torch.tensor._arguments import integer
 from burn_torch.tensor.apply import HALVES, apply_one, require_tensor, unary
 from burn_torch.tensor.tensor import Tensor
@@ -116,6 +115,8 @@ def _reduce(x: Tensor, offsets: Tensor | None, ids: Tensor | None, count: int | 
     if by_ids is None:
         return apply_one(ops.segment_reduce, (x, offsets), reduction)
     places, groups = by_ids
+    from burn_torch.ops.segments import reduce_by_ids  # a first tensor needs few families of rows
+
     return reduce_by_ids(x, places, groups, reduction)
 
 
