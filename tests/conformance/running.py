@@ -22,6 +22,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
+from unittest import mock
 
 import numpy as np
 import torch
@@ -71,8 +72,11 @@ class Outcome:
 # -- the database ----------------------------------------------------------------------------------
 @functools.cache
 def database() -> dict[str, Any]:
-    """The entries of `op_db` by name; variants as name/variant."""
-    with warnings.catch_warnings():
+    """The entries of `op_db` by name; variants as name/variant.
+
+    Its import forbids the process to set flags such as cudnn's, which other tests do.
+    """
+    with warnings.catch_warnings(), mock.patch.object(torch.backends, "disable_global_flags"):
         warnings.simplefilter("ignore")
         from torch.testing._internal.common_methods_invocations import op_db
     return {x.name + (f"/{x.variant_test_name}" if x.variant_test_name else ""): x for x in op_db}
