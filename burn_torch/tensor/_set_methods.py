@@ -226,12 +226,12 @@ class SetMethods(CreationMethods):
         """
         device, dtype = creation(options, DType.F32)
         count, first, last = integer(steps, "steps"), real(start, "start"), real(end, "end")
-        if count < 0:
+        if not 0 <= count < _LARGEST:
             raise told(
                 ArgumentError,
-                "steps is below 0",
+                "steps is below 0" if count < 0 else "steps is larger than any memory",
                 given=f"steps {count}",
-                expected="the number of elements: 0 or more",
+                expected="the number of elements: 0 or more, below 2^40",
                 mend="check how it was computed",
             )
         values = np.linspace(first, last, count, dtype=np.float64)
@@ -268,6 +268,8 @@ class SetMethods(CreationMethods):
         return cls.from_data(np.stack(np.nonzero(triangle(np.ones(shape, np.bool_), within))), (device, dtype))
 
 
+_LARGEST = 1 << 40
+"""The number of elements that no memory holds, and that numpy would refuse in words of its own."""
 _INTERPOLATIONS = ("linear", "lower", "higher", "midpoint", "nearest")
 
 

@@ -7,7 +7,7 @@ from burn_torch.core.distribution import Distribution
 from burn_torch.core.errors import ArgumentError, ShapeError
 from burn_torch.core.frames import told
 from burn_torch.core.misfits import word_functions
-from burn_torch.tensor._arguments import axis, real
+from burn_torch.tensor._arguments import axis, real, truth
 from burn_torch.tensor.apply import apply_one, binary, require_tensor, unary, widen
 from burn_torch.tensor.tensor import Tensor
 
@@ -227,7 +227,7 @@ def gumbel_softmax(tensor: Tensor, tau: float = 1.0, hard: bool = False, dim: in
     step scope's key, or counts on from `burn_torch.seed`.
     Source: Jang et al. 2016, https://arxiv.org/abs/1611.01144.  PyTorch: torch.nn.functional.gumbel_softmax.
     """
-    at, temperature = axis(tensor, dim), real(tau, "tau")
+    at, temperature, is_hard = axis(tensor, dim), real(tau, "tau"), truth(hard, "hard")
     if temperature <= 0.0:
         raise told(
             ArgumentError,
@@ -239,7 +239,7 @@ def gumbel_softmax(tensor: Tensor, tau: float = 1.0, hard: bool = False, dim: in
     wide = widen(tensor)
     noise = -(-wide.detach().random_like(Distribution.Default).log()).log()
     soft = softmax((wide + noise) / temperature, at)
-    if hard:
+    if is_hard:
         largest = soft.detach().argmax(at)
         classes = Tensor.arange(soft.shape[at], soft.device.no_grad()).cast(largest.dtype)
         along = [soft.shape[at] if i == at else 1 for i in range(soft.ndim)]

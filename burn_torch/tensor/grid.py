@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from burn_torch.core.dtype import DType
 from burn_torch.core.errors import ShapeError
 from burn_torch.core.frames import told
-from burn_torch.tensor._arguments import sizes
+from burn_torch.tensor._arguments import sizes, truth
+from burn_torch.tensor.apply import require_tensor
 from burn_torch.tensor.options import GridIndexing, GridSparsity, IndexPos
 from burn_torch.tensor.tensor import Tensor
 
@@ -72,7 +73,8 @@ def affine_grid_3d(transform: Tensor, dims: Sequence[int], align_corners: bool =
 
 
 def _affine_grid(transform: Tensor, dims: Sequence[int], align_corners: bool, names: tuple[str, ...]) -> Tensor:
-    size, n = sizes(dims), len(names)
+    require_tensor(transform, "transform")
+    size, n, aligned = sizes(dims), len(names), truth(align_corners, "align_corners")
     if len(size) != n + 2 or transform.shape != (size[0], n, n + 1):
         raise told(
             ShapeError,
@@ -84,7 +86,7 @@ def _affine_grid(transform: Tensor, dims: Sequence[int], align_corners: bool, na
     batch, _, *spatial = size
     coordinates = []
     for axis in reversed(range(n)):  # x, which runs along the last axis, comes first
-        along = _coordinates(transform, spatial[axis], align_corners)
+        along = _coordinates(transform, spatial[axis], aligned)
         shape = [spatial[axis] if i == axis else 1 for i in range(n)]
         coordinates.append(along.reshape((*shape, 1)).expand((*spatial, 1)))
     points = Tensor.cat([*coordinates, coordinates[0].ones_like()], n).reshape((1, math.prod(spatial), n + 1))

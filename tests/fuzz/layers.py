@@ -1,7 +1,7 @@
 """Layers of `burn_torch.nn` as steps of programs: their parameters are values of the program like all others.
 
-The table of layers is the one that exports are tested on.  Dropout is set to 0, and what trains on a device with
-gradients and does not on another one is left out: doors compare the two.
+The table of layers is the one that exports are tested on.  Dropout is set to 0.  Doors compare devices with gradients
+and without, so layers that train on the former alone are left out, and layers that draw.
 """
 
 from __future__ import annotations
@@ -21,9 +21,10 @@ __all__ = ["LAYERS", "layer_function", "operands_of"]
 
 _TRAINS: Final = {
     "AlphaDropout", "BatchNorm", "Dropout", "Dropout1d", "Dropout2d", "Dropout3d", "FeatureAlphaDropout",
-    "GaussianNoise", "RRelu",
+    "GaussianNoise", "RRelu", "SyncBatchNorm",
 }  # fmt: skip
-LAYERS: Final = tuple(name for name in CASES if name not in _TRAINS)
+_DRAWS: Final = {"FractionalMaxPool2d", "FractionalMaxPool3d"}
+LAYERS: Final = tuple(name for name in CASES if name not in _TRAINS | _DRAWS)
 
 
 @functools.cache

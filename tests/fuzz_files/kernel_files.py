@@ -1,9 +1,10 @@
-"""Defines what burn_kernels keeps: choices and timings."""
+"""Defines what burn_kernels reads: choices, timings and settings."""
 
 from __future__ import annotations
 
 import contextlib
 import json
+import os
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
@@ -63,6 +64,27 @@ _BUNDLE: Final = json.dumps(
         ],
     }
 ).encode()
+
+
+_SETTINGS: Final = (
+    b'[autotune]\nlevel = "on"\nlock = "kernels.lock"\nlock_mode = "append"\n',
+    b'# of another program\n[tool]\nkeys = [1, 2.5, 1979-05-27, { a = true }]\n\n[autotune]\nlevel = "measure"\n',
+)
+
+
+def read_settings(path: Path) -> None:
+    """Each setting of a `burn.toml`, found from a folder inside of its own, and without variables above it."""
+    from unittest.mock import patch
+
+    from burn_kernels.autotune import settings
+
+    inside = path.parent / "inside"
+    with patch.dict(os.environ), patch.object(Path, "cwd", lambda: inside):
+        for name, variable in settings._VARIABLES.items():
+            os.environ.pop(variable, None)
+            value, _ = settings.setting(name)
+            if value is not None and value.__class__ is not str:
+                raise WrongValueError(f"{name} = {value!r:.60}")
 
 
 @cache
@@ -172,6 +194,7 @@ def use_cached_library(path: Path) -> None:
 READERS: Final[dict[str, Reader]] = {
     "lockfile": Reader("m.json", lambda: [_LOCK], read_lock, either(words_changed, json_changed)),
     "timings": Reader("m.json", lambda: [_BUNDLE], read_bundle, either(words_changed, json_changed)),
+    "settings of selection": Reader("burn.toml", lambda: _SETTINGS, read_settings, words_changed),
     "autotune store": Reader("autotune.sqlite", _hostile_stores, use_store),
     "cached source": Reader("m.py", lambda: [_SOURCE.encode()], use_cached_source, words_changed),
     "cached library": Reader("m.so", lambda: [_LIBRARY + bytes(16)], use_cached_library),

@@ -21,6 +21,7 @@ MODULES: Final = {
     "burn_kernels/autotune/command.py": "a tool for developers: `ship`",
     "burn_kernels/autotune/compile_worker.py": OWN,
     "burn_kernels/autotune/lockfile.py": "lockfile",
+    "burn_kernels/autotune/settings.py": "settings of selection",
     "burn_kernels/autotune/shipped.py": OWN,
     "burn_kernels/autotune/store.py": "autotune store",
     "burn_torch/backend/libtorch/generated/c_libraries.py": "cached library",

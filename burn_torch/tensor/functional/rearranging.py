@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from burn_torch.core.errors import ShapeError
 from burn_torch.core.frames import told
 from burn_torch.core.misfits import word_functions
-from burn_torch.tensor._arguments import integer, truth
+from burn_torch.tensor._arguments import integer, truth, whole_list
+from burn_torch.tensor.apply import require_tensor
 from burn_torch.tensor.functional._settings import require_spatial
 from burn_torch.tensor.grid import affine_grid_2d, affine_grid_3d
 from burn_torch.tensor.tensor import Tensor
@@ -48,6 +49,7 @@ def channel_shuffle(x: Tensor, groups: int) -> Tensor:
     Shapes: x (batch, channels, *s), the channels a multiple of `groups` -> the same.
     Source: Zhang et al. 2017, https://arxiv.org/abs/1707.01083.  PyTorch: torch.nn.functional.channel_shuffle.
     """
+    require_tensor(x)
     count = integer(groups, "groups")
     if x.ndim < 2 or count < 1 or x.shape[1] % count:
         _require_division(False, x, f"(batch, channels, *s) with channels that are a multiple of {count}")
@@ -75,8 +77,9 @@ def affine_grid(transform: Tensor, size: Sequence[int], align_corners: bool = Fa
     (batch, 3, 4), size (batch, channels, depth, height, width) -> (batch, depth, height, width, 3); (x, y, z) last.
     PyTorch: torch.nn.functional.affine_grid; Burn: affine_grid_2d, which aligns corners unless told.
     """
-    grid = affine_grid_3d if len(size) == 5 else affine_grid_2d
-    return grid(transform, size, truth(align_corners, "align_corners"))
+    dims = whole_list(size, "size")
+    grid = affine_grid_3d if len(dims) == 5 else affine_grid_2d
+    return grid(transform, dims, truth(align_corners, "align_corners"))
 
 
 word_functions(globals(), "functional")

@@ -11,7 +11,7 @@ from burn_torch.core.errors import ArgumentError, DTypeError, ShapeError
 from burn_torch.core.frames import told
 from burn_torch.core.misfits import word_functions
 from burn_torch.core.spec import Shape
-from burn_torch.tensor._arguments import real, truth
+from burn_torch.tensor._arguments import real, truth, whole_list
 from burn_torch.tensor.apply import apply_one, require_tensor, widen
 from burn_torch.tensor.functional._settings import Sizes, Step, each_axis, require_spatial
 from burn_torch.tensor.linalg.norms import root_of_sums
@@ -133,7 +133,7 @@ def _max_unpool(
         [(count - 1) * step - 2 * pad + k for count, step, pad, k in zip(x.shape[2:], steps, pads, kernel, strict=True)]
     )
     if output_size is not None:
-        chosen = each_axis("output_size", list(output_size)[-n:], n)
+        chosen = each_axis("output_size", whole_list(output_size, "output_size")[-n:], n)
         if any(abs(size - usual) >= step for size, usual, step in zip(chosen, sizes, steps, strict=True)):
             raise told(
                 ShapeError,

@@ -9,6 +9,7 @@ from burn_torch import ops
 from burn_torch.core.errors import ShapeError
 from burn_torch.core.frames import told
 from burn_torch.core.misfits import word_functions
+from burn_torch.tensor._arguments import integer
 from burn_torch.tensor.apply import apply_one, require_tensor
 from burn_torch.tensor.quantization import QuantizedTensor, linear_by_codes
 from burn_torch.tensor.tensor import Tensor
@@ -54,6 +55,8 @@ def bilinear(x1: Tensor, x2: Tensor, weight: Tensor, bias: Tensor | None = None)
     """
     for name, x in (("x1", x1), ("x2", x2), ("weight", weight)):
         require_tensor(x, name)
+    if bias is not None:
+        require_tensor(bias, "bias")
     batch = x1.shape[:-1]
     if x2.shape[:-1] != batch or weight.ndim != 3 or weight.shape[1:] != (*x1.shape[-1:], *x2.shape[-1:]):
         raise told(
@@ -75,7 +78,8 @@ def embedding(weights: Tensor, indices: Tensor, padding_idx: int | None = None) 
 
     Shapes: weights (vocab, d), indices (*s) -> (*s, d).
     """
-    return hold_padding(apply_one(ops.embedding, (weights, indices)), indices, padding_idx)
+    index = None if padding_idx is None else integer(padding_idx, "padding_idx")
+    return hold_padding(apply_one(ops.embedding, (weights, indices)), indices, index)
 
 
 def hold_padding(rows: Tensor, indices: Tensor, padding_idx: int | None) -> Tensor:

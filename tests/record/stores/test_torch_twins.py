@@ -93,6 +93,11 @@ def first_class(layer: Any, x: Tensor) -> Tensor:
     return output
 
 
+def mixed(layer: Any, x: Tensor) -> Tensor:
+    output: Tensor = layer.forward(x).output
+    return output
+
+
 def log_prob(layer: Any, x: Tensor) -> Tensor:
     output: Tensor = layer.log_prob(x)
     return output
@@ -127,6 +132,26 @@ class TorchGated(torch.nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         gated: torch.Tensor = torch.nn.functional.silu(self.linear_inner(x)) * self.linear_outer(x)
         return gated
+
+
+class TorchExperts(torch.nn.Module):
+    """A mixture of three experts, each computed for every token, beside a shared one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        shapes = {"router": (6, 3), "gate": (3, 6, 4), "up": (3, 6, 4), "down": (3, 4, 6)}
+        for name, shape in shapes.items():
+            self.register_parameter(name, torch.nn.Parameter(torch.rand(shape)))
+        self.shared_inner, self.shared_outer = TorchGated(False), torch.nn.Linear(4, 6, bias=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        weights, experts = torch.softmax(x @ self.router, -1).topk(2)
+        weights = torch.zeros(*x.shape[:-1], 3).scatter(-1, experts, weights / weights.sum(-1, keepdim=True))
+        inner = torch.nn.functional.silu(torch.einsum("btd,edf->btef", x, self.gate))
+        inner = inner * torch.einsum("btd,edf->btef", x, self.up)
+        mixture = torch.einsum("btef,efd,bte->btd", inner, self.down, weights)
+        output: torch.Tensor = mixture + self.shared_outer(self.shared_inner(x))
+        return output
 
 
 class TorchFeedForward(torch.nn.Module):
@@ -238,6 +263,10 @@ CASES: dict[str, tuple[Any, Callable[[], Any], tuple[int, ...], Callable[[Any, T
     "rnn, both ways": (
         nn.BiRnnConfig(3, 4, True), lambda: T.RNN(3, 4, batch_first=True, bidirectional=True), (2, 5, 3), recurrent, 1),
     "sync batch norm": (nn.SyncBatchNormConfig(3), lambda: T.SyncBatchNorm(3), (2, 3, 4, 4), plain, 1),
+    "embedding bag": (
+        nn.EmbeddingBagConfig(5, 3), lambda: T.EmbeddingBag(5, 3), (4, 6), looked_up, 1),
+    "mixture of experts": (
+        nn.MixtureOfExpertsConfig(6, 4, 3, n_shared=1), TorchExperts, (2, 5, 6), mixed, 1),
     "transformer": (
         nn.TransformerConfig(8, 16, 2, 2, 1, dropout=0.0),
         lambda: T.Transformer(8, 2, 2, 1, 16, 0.0, "gelu", batch_first=True), (2, 5, 8), both_stacks, 2),
