@@ -15,12 +15,27 @@ from burn_torch.core.spec import FLOAT_NUMBER, TensorSpec
 from burn_torch.ops.op import REGISTRY, Call
 from burn_torch.ops.torch_types import TO_TORCH
 
+OFFSETS = torch.tensor([0, 2, 2, 7])
+"""Cuts of seven rows, one of no rows."""
+SHORTER = torch.tensor([0, 3, 4, 6])
+"""Cuts of six rows: keys of sequences that have other numbers of queries."""
+VALUES: dict[str, dict[int, Any]] = {
+    "grouped_matmul": {2: OFFSETS},
+    "grouped_outer": {2: OFFSETS},
+    "jagged_attention": {3: OFFSETS, 4: SHORTER},
+    "jagged_attention_backward": {6: OFFSETS, 7: SHORTER},
+}
+"""Inputs that are not drawn, by their places."""
+
 
 def call(name: str, dtype: DType, place: str = "cpu", **changes: Any) -> Call:
     def spec(*shape: int, of: DType = dtype) -> TensorSpec:
         return TensorSpec.of(shape, of, place)
 
     x, w, s = spec(3, 5, 17), spec(17), spec(3, 5, 1, of=DType.F32)
+    rows, queries, keys = spec(7, 5), spec(7, 4, 8), spec(6, 2, 8)
+    cuts, lse = spec(4, of=DType.I64), spec(4, 7, of=DType.F32)
+    sequences = {"causal": True, "longest_query": 5, "longest_key": 3}
     specs: dict[str, tuple[list[Any], dict[str, Any]]] = {
         "softmax": ([x], {"dim": 2}),
         "softmax_backward": ([x, x], {"dim": 2}),
@@ -28,6 +43,13 @@ def call(name: str, dtype: DType, place: str = "cpu", **changes: Any) -> Call:
         "log_softmax_backward": ([x, x], {"dim": 2}),
         "layer_norm": ([x, w, w, FLOAT_NUMBER], {}),
         "layer_norm_backward": ([x, x, s, s, w], {"live": (True, True, True)}),
+        "grouped_matmul": ([rows, spec(3, 5, 9), cuts], {}),
+        "grouped_outer": ([rows, spec(7, 9), cuts], {}),
+        "jagged_attention": ([queries, keys, keys, cuts, cuts, FLOAT_NUMBER, None], sequences),
+        "jagged_attention_backward": (
+            [queries, queries, keys, keys, queries, lse, cuts, cuts, FLOAT_NUMBER, None],
+            sequences | {"live": (True, True, True)},
+        ),
         "band_scan": ([spec(2, 4, 7), spec(2, 3, 3, 7)], {}),
         "log_band_scan": ([spec(2, 7), spec(2, 3, 3, 7)], {}),
         "quantized_linear": (
@@ -41,6 +63,12 @@ def call(name: str, dtype: DType, place: str = "cpu", **changes: Any) -> Call:
     return REGISTRY[name].bind(inputs, attrs | changes)
 
 
+def drawn(spec: Any, device: str) -> Any:
+    if isinstance(spec, TensorSpec):
+        return (torch.rand(spec.shape) + 0.5).to(device, TO_TORCH[spec.dtype])
+    return None if spec is None else 1e-3
+
+
 def results(outcome: Any) -> list[torch.Tensor | None]:
     return list(outcome) if isinstance(outcome, (tuple, list)) else [outcome]
 
@@ -51,10 +79,11 @@ def results(outcome: Any) -> list[torch.Tensor | None]:
 def test_results_are_those_of_torch(name: str, device: str, dtype: DType) -> None:
     bound = call(name, dtype)
     torch.manual_seed(0)
-    inputs = [
-        (torch.rand(spec.shape) + 0.5).to(device, TO_TORCH[spec.dtype]) if isinstance(spec, TensorSpec) else 1e-3
-        for spec in bound.specs
-    ]
+    inputs = [drawn(spec, device) for spec in bound.specs]
+    for place, value in VALUES.get(name, {}).items():
+        inputs[place] = value.to(device)
+    if name == "jagged_attention_backward":  # y and lse are those of a forward
+        inputs[4:6] = LibTorch().execute(call("jagged_attention", dtype), [*inputs[1:4], *inputs[6:]])
     run = ROWS[name](bound)
     assert run is not None
     expected = results(LibTorch().execute(bound, inputs))
@@ -75,6 +104,11 @@ def test_what_kernels_do_not_take_is_left_to_torch(name: str) -> None:
     if "soft" in name:
         assert ROWS[name](call(name, DType.F64)) is None
         assert ROWS[name](call(name, DType.F32, dim=0)) is None
-    if "backward" in name and "soft" not in name:
+    if "grouped" in name or name == "jagged_attention":
+        assert ROWS[name](call(name, DType.F64)) is None
+    if name == "jagged_attention_backward":
+        assert ROWS[name](call(name, DType.F32, live=(False, True, False))) is not None
+        assert ROWS[name](call(name, DType.F32, live=(False, False, False))) is None
+    if "norm_backward" in name:
         live = call(name, DType.F32).attrs["live"]
         assert ROWS[name](call(name, DType.F32, live=(False, *live[1:]))) is None
