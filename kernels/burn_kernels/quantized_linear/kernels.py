@@ -210,8 +210,8 @@ def one_row(
         total += codes * x[:, None]
     if LEADS:
         let_next_begin()
-    y = tl.sum(total, 0)[None, :]
-    _finish(y, scale_ptr, bias_ptr, y_ptr, part_ptr, tl.arange(0, 1), n, rows, d_out, block_n, SCALES > 0)
+    y, row = tl.sum(total, 0)[None, :], tl.arange(0, 1)
+    _finish(y, scale_ptr, bias_ptr, y_ptr, part_ptr, row, n, rows, d_out, block_n=block_n, SCALED=SCALES > 0)
 
 
 @triton.jit
@@ -267,7 +267,7 @@ def few_rows(
         let_next_begin()
     n = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
     total = _interleave(totals, PER)
-    _finish(total, scale_ptr, bias_ptr, y_ptr, part_ptr, row, n, rows, d_out, block_n, SCALES > 0)
+    _finish(total, scale_ptr, bias_ptr, y_ptr, part_ptr, row, n, rows, d_out, block_n=block_n, SCALED=SCALES > 0)
 
 
 @triton.jit
@@ -309,7 +309,7 @@ def tiles(
         total = add_product(x, codes.to(x.dtype), total, "ieee")
     if LEADS:
         let_next_begin()
-    _finish(total, scale_ptr, bias_ptr, y_ptr, part_ptr, row, n, rows, d_out, block_n, SCALES > 0)
+    _finish(total, scale_ptr, bias_ptr, y_ptr, part_ptr, row, n, rows, d_out, block_n=block_n, SCALED=SCALES > 0)
 
 
 @triton.jit
