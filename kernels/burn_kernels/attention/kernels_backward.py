@@ -46,6 +46,34 @@ class BiasShape(NamedTuple):
     db_cols: int
 
 
+class QueryStrides(NamedTuple):
+    """The strides of dy, y and dq over batch entries, heads and positions: one flat tuple, which launches fast."""
+
+    dy_batch: int
+    dy_head: int
+    dy_seq: int
+    y_batch: int
+    y_head: int
+    y_seq: int
+    dq_batch: int
+    dq_head: int
+    dq_seq: int
+
+
+class KeyStrides(NamedTuple):
+    """The strides of dy, dk and dv, as `QueryStrides` has them."""
+
+    dy_batch: int
+    dy_head: int
+    dy_seq: int
+    dk_batch: int
+    dk_head: int
+    dk_seq: int
+    dv_batch: int
+    dv_head: int
+    dv_seq: int
+
+
 class Queries(NamedTuple):
     """Pointers to what belongs to the first query of a head; in kernels."""
 
@@ -100,8 +128,7 @@ def _over_keys(
 def queries_backward(
     q_ptr, k_ptr, v_ptr, mask_ptr, bias_ptr, q_starts_ptr, k_starts_ptr, strides, sizes, scale2, scale, softcap, window,
     key, stream, last, kept_scale, lists_ptr, captured, dy_ptr, y_ptr, lse_ptr, base_ptr, delta_ptr, rest_ptr, dq_ptr,
-    dy_steps, y_steps, dq_steps, FLAGS: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr, SPLIT: tl.constexpr,
-    PAST: tl.constexpr,
+    spans, FLAGS: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr, SPLIT: tl.constexpr, PAST: tl.constexpr,
 ):  # fmt: skip
     """dq and delta of a block of queries, and the base that the other kernels count weights from."""
     DIM: tl.constexpr = FLAGS.DIM
@@ -121,8 +148,8 @@ def queries_backward(
     q_ptr += batch * strides.q_batch + head * strides.q_head + q_begin * strides.q_seq
     k_ptr += batch * strides.k_batch + head // sizes.group * strides.k_head + k_begin * strides.k_seq
     v_ptr += batch * strides.v_batch + head // sizes.group * strides.v_head + k_begin * strides.v_seq
-    dy_ptr += batch * dy_steps.batch + head * dy_steps.head + q_begin * dy_steps.seq
-    y_ptr += batch * y_steps.batch + head * y_steps.head + q_begin * y_steps.seq
+    dy_ptr += batch * spans.dy_batch + head * spans.dy_head + q_begin * spans.dy_seq
+    y_ptr += batch * spans.y_batch + head * spans.y_head + q_begin * spans.y_seq
     if mask_ptr is not None:
         mask_ptr += batch * strides.mask_batch + head * strides.mask_head
     if bias_ptr is not None:
@@ -130,8 +157,8 @@ def queries_backward(
     number = batch * sizes.number_batch + head * sizes.number_head + q_begin
     row = first + tl.arange(0, ROWS)
     q = tile(q_ptr, row, strides.q_seq, rows, sizes.dim, FLAGS, True)
-    dy = tile(dy_ptr, row, dy_steps.seq, rows, sizes.dim, FLAGS, True)
-    y = tile(y_ptr, row, y_steps.seq, rows, sizes.dim, FLAGS, True)
+    dy = tile(dy_ptr, row, spans.dy_seq, rows, sizes.dim, FLAGS, True)
+    y = tile(y_ptr, row, spans.y_seq, rows, sizes.dim, FLAGS, True)
     delta = tl.sum(dy.to(tl.float32) * y.to(tl.float32), 1)
     base = base_of(tl.load(lse_ptr + number + row, mask=row < rows, other=float("-inf")), k_ptr.dtype.element_ty)
     tl.store(base_ptr + number + row, base, mask=row < rows)
@@ -178,15 +205,15 @@ def queries_backward(
         dq *= total[:, None]
     d = tl.arange(0, DIM)[None, :]
     inside = (row < rows)[:, None] & (d < sizes.dim)
-    dq_ptr += batch * dq_steps.batch + head * dq_steps.head + q_begin * dq_steps.seq
+    dq_ptr += batch * spans.dq_batch + head * spans.dq_head + q_begin * spans.dq_seq
     dq = (dq * scale).to(dq_ptr.dtype.element_ty)
-    tl.store(dq_ptr + row.to(tl.int64)[:, None] * dq_steps.seq + d, dq, mask=inside)
+    tl.store(dq_ptr + row.to(tl.int64)[:, None] * spans.dq_seq + d, dq, mask=inside)
 
 
 # -- keys --------------------------------------------------------------------------------------------
 @triton.jit
 def _over_queries(
-    state, k, v, at_head, strides, dy_steps, sizes, start, col, begin, end, rows, cols, rule, draw, number, steps,
+    state, k, v, at_head, strides, spans, sizes, start, col, begin, end, rows, cols, rule, draw, number, steps,
     FLAGS: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr, EDGE: tl.constexpr, PAST: tl.constexpr,
     FULL: tl.constexpr, ONE: tl.constexpr,
 ):  # fmt: skip
@@ -203,13 +230,13 @@ def _over_queries(
             step = (first - begin) // ROWS
             member = (step // steps).to(tl.int64)
             first = begin + step % steps * ROWS
-            q_at, dy_at = at_head.q + member * strides.q_head, at_head.dy + member * dy_steps.head
+            q_at, dy_at = at_head.q + member * strides.q_head, at_head.dy + member * spans.dy_head
             more = member * sizes.number_head
         else:
             member, q_at, dy_at, more = 0, at_head.q, at_head.dy, 0
         row = first + tl.arange(0, ROWS)
         q = tile(q_at, row, strides.q_seq, rows, sizes.dim, FLAGS, not FULL)
-        dy = tile(dy_at, row, dy_steps.seq, rows, sizes.dim, FLAGS, not FULL)
+        dy = tile(dy_at, row, spans.dy_seq, rows, sizes.dim, FLAGS, not FULL)
         if at_head.rest is not None:
             dy *= tl.load(at_head.rest + more + row, mask=row < rows, other=1.0)[:, None]
         if FULL:
@@ -245,8 +272,8 @@ def _over_queries(
 @triton.jit(do_not_specialize=["key", "stream", "last", "window"])
 def keys_backward(
     q_ptr, k_ptr, v_ptr, mask_ptr, bias_ptr, q_starts_ptr, k_starts_ptr, strides, sizes, scale2, scale, softcap, window,
-    key, stream, last, kept_scale, lists_ptr, captured, dy_ptr, base_ptr, delta_ptr, rest_ptr, dk_ptr, dv_ptr, dy_steps,
-    dk_steps, dv_steps,
+    key, stream, last, kept_scale, lists_ptr, captured, dy_ptr, base_ptr, delta_ptr, rest_ptr, dk_ptr, dv_ptr,
+    spans,
     FLAGS: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr, PAST: tl.constexpr, FULL: tl.constexpr,
     ONE: tl.constexpr,
 ):  # fmt: skip
@@ -267,7 +294,7 @@ def keys_backward(
     if FLAGS.BOTTOM:
         shift = cols - rows
     q_ptr += batch * strides.q_batch + q_begin * strides.q_seq
-    dy_ptr += batch * dy_steps.batch + q_begin * dy_steps.seq
+    dy_ptr += batch * spans.dy_batch + q_begin * spans.dy_seq
     k_ptr += batch * strides.k_batch + kv_head * strides.k_head + k_begin * strides.k_seq
     v_ptr += batch * strides.v_batch + kv_head * strides.v_head + k_begin * strides.v_seq
     if mask_ptr is not None:
@@ -294,7 +321,7 @@ def keys_backward(
     for member in tl.range(0, members):
         head = kv_head * sizes.group + member
         number = batch * sizes.number_batch + head * sizes.number_head + q_begin
-        q_at, dy_at = q_ptr + head * strides.q_head, dy_ptr + head * dy_steps.head
+        q_at, dy_at = q_ptr + head * strides.q_head, dy_ptr + head * spans.dy_head
         mask_at, bias_at, rest_at = mask_ptr, bias_ptr, rest_ptr
         if rest_ptr is not None:
             rest_at = rest_ptr + number
@@ -312,7 +339,7 @@ def keys_backward(
             end = tl.maximum(full * FLAGS.BLOCK, 1)
             tl.assume(end > 0)
             dk, dv = _over_queries(
-                (dk, dv), k, v, at_head, strides, dy_steps, sizes, start, col, 0, end, rows, cols, whole, draw, number,
+                (dk, dv), k, v, at_head, strides, spans, sizes, start, col, 0, end, rows, cols, whole, draw, number,
                 steps, FLAGS, ROWS, COLS, False, PAST=PAST, FULL=FULL, ONE=ONE,
             )  # fmt: skip
             place = Place(batch, head, captured, lines + 2 + full, part)
@@ -320,23 +347,23 @@ def keys_backward(
             tl.assume(end > 0)
         rule = Rule(scale2, softcap, window, shift, place)
         dk, dv = _over_queries(
-            (dk, dv), k, v, at_head, strides, dy_steps, sizes, start, col, begin, end, rows, cols, rule, draw, number,
+            (dk, dv), k, v, at_head, strides, spans, sizes, start, col, begin, end, rows, cols, rule, draw, number,
             steps, FLAGS, ROWS, COLS, EDGE, PAST=PAST, FULL=FULL, ONE=ONE,
         )  # fmt: skip
     d = tl.arange(0, DIM)[None, :]
     inside = (col < cols)[:, None] & (d < sizes.dim)
-    dk_ptr += batch * dk_steps.batch + kv_head * dk_steps.head + k_begin * dk_steps.seq
-    dv_ptr += batch * dv_steps.batch + kv_head * dv_steps.head + k_begin * dv_steps.seq
+    dk_ptr += batch * spans.dk_batch + kv_head * spans.dk_head + k_begin * spans.dk_seq
+    dv_ptr += batch * spans.dv_batch + kv_head * spans.dv_head + k_begin * spans.dv_seq
     dk = (dk * scale).to(dk_ptr.dtype.element_ty)
-    tl.store(dk_ptr + col.to(tl.int64)[:, None] * dk_steps.seq + d, dk, mask=inside)
-    tl.store(dv_ptr + col.to(tl.int64)[:, None] * dv_steps.seq + d, dv.to(dv_ptr.dtype.element_ty), mask=inside)
+    tl.store(dk_ptr + col.to(tl.int64)[:, None] * spans.dk_seq + d, dk, mask=inside)
+    tl.store(dv_ptr + col.to(tl.int64)[:, None] * spans.dv_seq + d, dv.to(dv_ptr.dtype.element_ty), mask=inside)
 
 
 # -- the bias ----------------------------------------------------------------------------------------
 @triton.jit(do_not_specialize=["key", "stream", "last", "window"])
 def bias_backward(
     q_ptr, k_ptr, v_ptr, mask_ptr, bias_ptr, q_starts_ptr, k_starts_ptr, strides, sizes, scale2, scale, softcap, window,
-    key, stream, last, kept_scale, lists_ptr, captured, dy_ptr, base_ptr, delta_ptr, rest_ptr, db_ptr, dy_steps, shape,
+    key, stream, last, kept_scale, dy_ptr, base_ptr, delta_ptr, rest_ptr, db_ptr, dy_steps, shape,
     FLAGS: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr, ONE_ROW: tl.constexpr, ONE_COL: tl.constexpr,
     PAST: tl.constexpr, FULL: tl.constexpr, EACH: tl.constexpr,
 ):  # fmt: skip

@@ -19,7 +19,14 @@ import torch
 from burn_kernels.attention import library, references, selection
 from burn_kernels.attention.call import Call, call_of, lines, packed_call_of, room_like
 from burn_kernels.attention.configs import BackwardConfig, backward_candidates, backward_default
-from burn_kernels.attention.kernels_backward import BiasShape, bias_backward, keys_backward, queries_backward
+from burn_kernels.attention.kernels_backward import (
+    BiasShape,
+    KeyStrides,
+    QueryStrides,
+    bias_backward,
+    keys_backward,
+    queries_backward,
+)
 from burn_kernels.attention.references import AttentionOptions, Gradients
 from burn_kernels.autotune.key import Facts
 from burn_kernels.autotune.trial import Trial
@@ -155,15 +162,16 @@ def run_backward(
         shared: dict[str, Any] = {"warps": config.warps, "stages": config.stages, "FLAGS": call.flags(backward=True)}
         grid = (ceil_div(call.seq_q, config.owned) * call.batch * call.heads,)
         operands = call.arguments()
-        steps = (call.steps(dy), call.steps(y), call.steps(dq))
-        arguments = (*operands, dy, y, lse, base, delta, rest, dq, *steps)
+        query_strides = QueryStrides(*call.steps(dy), *call.steps(y), *call.steps(dq))
+        arguments = (*operands, dy, y, lse, base, delta, rest, dq, query_strides)
         split = rule.window is None and rest is None
         before = shared | {"stages": config.ahead or config.stages}
         sizes = {"ROWS": config.owned, "COLS": config.step, "PAST": call.past(config.step)}
         launch(queries_backward, grid, q, *arguments, **before, **sizes, SPLIT=split)
         grid = (ceil_div(call.seq_k, config.owned) * call.batch * k.shape[1],)
         operands = call.arguments(columns=True)
-        arguments = (*operands, dy, base, delta, rest, dk, dv, steps[0], call.steps(dk), call.steps(dv))
+        key_strides = KeyStrides(*call.steps(dy), *call.steps(dk), *call.steps(dv))
+        arguments = (*operands, dy, base, delta, rest, dk, dv, key_strides)
         step, past = config.turned or config.step, call.past(config.owned)
         one = machine_of(q).arch == 90 and rest is None and 64 < q.shape[3] <= 128 and q.shape[1] > k.shape[1]
         one = one and call.body is None
@@ -195,7 +203,8 @@ def _bias(
     dy = statistics[0]
     assert dy is not None
     shape = BiasShape(call.batch, batches, heads, rows, cols)
-    arguments = (*call.arguments(), *statistics, db, call.steps(dy), shape)
+    operands = call.arguments()[:-2]  # without lists and what functions of scores read: no such call has a bias
+    arguments = (*operands, *statistics, db, call.steps(dy), shape)
     flags = {"ROWS": block_rows, "COLS": block_cols, "ONE_ROW": one_row, "ONE_COL": one_col, "EACH": each}
     flags |= {"PAST": call.past(block_cols), "FULL": call.full(block_rows)}
     shared = shared | {"stages": stages, "warps": warps}
