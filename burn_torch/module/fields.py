@@ -327,6 +327,8 @@ def _kinds_of(cls: type[Tree]) -> dict[str, Callable[[Any], bool]]:
                 kinds[field.name] = _NUMBERS[hint]
                 if getattr(cls, "_takes_tensors_for_numbers", False):
                     kinds[field.name] = functools.partial(_is_number_or_tensor, _NUMBERS[hint])
+            elif is_ours(cls) and typing.get_origin(hint) is Callable:
+                kinds[field.name] = callable
         cls._kinds = kinds  # type: ignore[attr-defined]  # kept on the class for the next time
     return kinds
 
@@ -422,5 +424,6 @@ _NUMBERS: Final[dict[object, Callable[[Any], bool]]] = {
     bool: lambda value: isinstance(value, bool),
     int | None: lambda value: value is None or _is_count(value),
     float | None: lambda value: value is None or _is_real(value),
+    tuple[int, ...]: lambda value: isinstance(value, tuple | list) and all(map(_is_count, value)),
 }
 """For the layers of this library, whose plain fields are checked too: their configurations check them by the same."""

@@ -48,7 +48,14 @@ def is_meaningful(callee: Callee, parameter: str, kind: str) -> bool:
         return parameter in TAKES_BOOL or isinstance(
             callee.parameters.get(parameter, _default(callee, parameter)), bool
         )
+    if kind in ("class", "function") and takes_function(callee, parameter):
+        return True
     return kind not in NEVER
+
+
+def takes_function(callee: Callee, parameter: str) -> bool:
+    """Returns whether the annotation says a callable, which a class and a function are."""
+    return str(inspect.signature(callee.function).parameters[parameter].annotation).startswith("Callable[")
 
 
 def _default(callee: Callee, parameter: str) -> object:
